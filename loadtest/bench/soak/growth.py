@@ -1,11 +1,13 @@
 """Do processes grow: memory, descriptors, threads, logs? Reads /proc on a clock; what it means is computed afterwards, without one.
 
-A slope is the median of all slopes between two samples of one process that are far apart (Theil and Sen), so that neither a flood nor the
-allocator's steps decide. Rule: a process that lived too short for that says nothing, and is told to be so.
+A process that leaks has a floor that rises, while floods and clients that keep their connections for a minute lift it for a while
+only: a slope is the median of those between the lowest samples of the parts of a life (Theil and Sen). Rule: a process that lived too
+short for that says nothing, and is told to be so.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 from collections import defaultdict
@@ -19,6 +21,7 @@ from loadtest.processes import Process, family
 PAGE_BYTES = 4096
 WARM_UP_S = 60.0  # of each process: until its allocator has what it needs (guess, not measured)
 MIN_LIFE_S = 480.0  # after that, with a flood or two in it, or a step of the allocator is a slope (guess, not measured)
+NUM_PARTS = 5  # of a life; a flood and the connections that it leaves last for less than one
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,13 @@ def _warm(life: Sequence[Sample]) -> list[Sample]:
 
 def _slopes(life: Sequence[Sample], value: Callable[[Sample], float]) -> Iterator[float]:
     warm = _warm(life)
-    if not warm or (lasted_s := warm[-1].at_s - warm[0].at_s) < MIN_LIFE_S:
+    if not warm or warm[-1].at_s - warm[0].at_s < MIN_LIFE_S:
         return
-    step = max(1, len(warm) // 100)  # a hundred of them tell as much as a thousand
-    chosen = warm[::step]
-    for number, early in enumerate(chosen):
-        for late in chosen[number + 1 :]:
-            if late.at_s - early.at_s >= lasted_s / 2:
-                yield (value(late) - value(early)) / (late.at_s - early.at_s)
+    size = len(warm) / NUM_PARTS
+    parts = [warm[round(number * size) : round((number + 1) * size)] for number in range(NUM_PARTS)]
+    lowest = [min(part, key=value) for part in parts if part]
+    for early, late in itertools.combinations(lowest, 2):
+        yield (value(late) - value(early)) / (late.at_s - early.at_s)
 
 
 def role(process: Process) -> str | None:

@@ -117,10 +117,9 @@ class Inference:
                     if lost.refused:
                         self._catalogue.lost(server)
                     else:
-                        num_tries += 1
+                        num_tries, died = num_tries + 1, str(lost)
                         if not lost.silent:
                             self._queries_of_death.died(request, lease)
-                    died = str(lost)
                     continue
                 if answer.status != 200 and self._is_away(request, lease, answer):
                     request.tried.append(server)

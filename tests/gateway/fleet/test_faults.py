@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.http_client import address
 from serving.local.processes import children_of, stubs_of
 from tests.gateway.conftest import SAMPLE, Running, gateway_before
 from tests.local.harness import Program, wait_until
@@ -89,6 +91,14 @@ def is_served(gateway: Running, model: str) -> bool:
     return gateway.infer(SAMPLE, model).status == 200
 
 
+def listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def server_of(triton: Program) -> int:
     return int(wait_until(lambda: next((c.pid for c in children_of(triton.pid) if c.is_alive), None), "a server"))
 
@@ -108,6 +118,17 @@ def test_a_killed_triton_gives_honest_503s_and_then_answers_again(
         ("upstream_lost", "1"),
         ("not_ready", "1"),
     }
+
+
+def test_a_request_that_no_server_has_seen_is_told_that_none_is_ready_and_not_that_it_was_lost(
+    mortal: tuple[Program, str], gateway: Running
+) -> None:
+    assert gateway.infer(SAMPLE).status == 200
+    os.kill(server_of(mortal[0]), signal.SIGKILL)
+    wait_until(lambda: not listens(*address(mortal[1])), "it is gone")  # with all its threads
+    answers = [gateway.infer(SAMPLE) for _ in range(3)]
+    assert {(answer.status, answer.headers["tandem-error"]) for answer in answers} == {(503, "not_ready")}
+    wait_until(lambda: gateway.infer(SAMPLE).status == 200, "answers again")
 
 
 def test_a_killed_stub_gives_honest_503s_and_then_answers_again(mortal: tuple[Program, str], gateway: Running) -> None:
