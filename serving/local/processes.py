@@ -257,18 +257,28 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 def hand_over(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Its exit code, 128 + n where signal n ended it. Call it from the main thread: signals are that thread's."""
-    try:
-        process = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot run {command[0]}: {error.strerror}") from None
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        if not (number in _FROM_TERMINAL and _is_in_foreground()):
+        if number in _FROM_TERMINAL and _is_in_foreground():
+            return
+        if process is None:
+            early.append(number)
+        else:
             process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (*_PASSED_ON, *_FROM_TERMINAL)}
+    numbers = (*_PASSED_ON, *_FROM_TERMINAL)
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]  # the command inherits this
+    before = {number: signal.signal(number, pass_on) for number in numbers if number not in ignored}
     try:
+        process = subprocess.Popen(command, env=environment)
+        before.update({number: signal.signal(number, pass_on) for number in ignored})
+        for number in early:
+            process.send_signal(number)
         status = process.wait()
+    except OSError as error:
+        raise EnvironmentFault(f"cannot run {command[0]}: {error.strerror}") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -16,6 +16,7 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -402,6 +403,27 @@ def test_signals_reach_the_command_and_ours_waits_for_its_end(tmp_path: Path, nu
         assert ours.stdout.readline() == "ready\n"
         ours.send_signal(number)
         assert ours.wait(timeout=20) == 7
+
+
+def test_a_signal_that_comes_while_the_command_starts_reaches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = subprocess.Popen
+
+    def interrupted(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = really(*words, **options)
+        os.kill(os.getpid(), signal.SIGHUP)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    ours: list[int] = []
+    usual = signal.signal(signal.SIGHUP, lambda number, _: ours.append(number))
+    try:
+        assert run_there(script(tmp_path, "import time; time.sleep(20)"), []) == 128 + signal.SIGHUP
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert ours == [signal.SIGHUP], "afterwards signals are the caller's again"
+    finally:
+        signal.signal(signal.SIGHUP, usual)
 
 
 def test_ctrl_c_in_a_terminal_arrives_once(tmp_path: Path) -> None:
