@@ -28,7 +28,7 @@ test: .venv/.dev ## Run the tests (no torch; real Triton included)
 	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 3 $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
-	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/gateway tests/helm tests/loadtest) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/loadtest tests/gateway tests/helm) $(ARGS)
 
 test-browser: .venv/.dev ## Test the page in a real Chromium
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }

@@ -25,6 +25,8 @@ settings.register_profile("quick", max_examples=30, deadline=None)
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("thorough" if os.environ.get("THOROUGH") else "quick")
 
+LONGEST = ("test_package.py", "test_campaign_runs.py")  # begin first: at the end, one would run alone
+
 home.leave_the_users()  # before test modules are imported, which may look around
 
 
@@ -34,3 +36,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.get_closest_marker(name) for name in ("triton", "browser", "cluster", "images", "models", "recipes")
     )
     home.move_in(str(item.path), has_triton=starts_triton)  # before any fixture
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONGEST)
