@@ -281,7 +281,7 @@ class Session:
         loaded_s: float | None = None  # when everything was loaded that can be
         while True:
             loaded_s = (loaded_s or time.monotonic()) if self._all_loaded() else None
-            if loaded_s is not None and self._gateway.serves and await self._all_served():
+            if loaded_s is not None and await self._all_served():
                 self._is_ready = await http_status(f"{self._url}/health/ready") == 200
                 self._not_loaded = await asyncio.to_thread(self._failures_seen_by_gateway)
                 misses = not self._settings.allow_missing and any(f.is_missed for f in self._not_loaded or ())
@@ -300,14 +300,12 @@ class Session:
             await asyncio.sleep(READY_POLL_S)
 
     def _not_loading(self) -> EnvironmentFault:
-        waiting = [service for service in self._services if service.is_pool and not service.is_up]
+        waiting = [service for service in self._services if not service.is_up]
         words = "; ".join(f"{s.name}: {(s.output.last() or ['it said nothing'])[-1]} (log: {s.log})" for s in waiting)
         return EnvironmentFault(f"not ready after {LOAD_S / 60:.0f} minutes, so this is given up: {words}")
 
     def _nothing_routable(self) -> TandemError:
         """Why no model gets a request although its Triton runs: the gateway knows."""
-        if not self._gateway.serves:
-            return EnvironmentFault(f"the gateway does not listen (log: {self._gateway.log})")
         try:
             pools = read_status(self._admin_url, self._key)["pools"]
         except (OSError, ValueError) as error:
@@ -324,8 +322,8 @@ class Session:
         )
 
     def _all_loaded(self) -> bool:
-        """Whether each Triton of ours has loaded what it can."""
-        return all(service.serves for service in self._services if service.is_pool)
+        """Whether each Triton of ours has loaded what it can, and the gateway, which is to see it, listens."""
+        return all(service.serves for service in self._services)
 
     async def _all_served(self) -> bool:
         """Whether the gateway has seen all that was loaded."""

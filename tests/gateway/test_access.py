@@ -164,13 +164,13 @@ def test_many_keys_are_read_in_seconds_and_looked_up_like_one(tmp_path: Path) ->
     file = tmp_path / "keys.json"
     texts = [make_text() for _ in range(20_000)]
     file.write_bytes(render(key(text, expires=NOW + timedelta(days=36500)) for text in texts))
-    began = time.perf_counter()
+    began = time.process_time()
     watch = KeyWatch(file)
-    assert time.perf_counter() - began < 20  # 0.5 s where this was written; a busy machine is slower
+    assert time.process_time() - began < 20  # of CPU; 0.5 s where this was written
     sent = [bearer(text) for text in texts[::20]]
-    began = time.perf_counter()
+    began = time.process_time()
     for one in sent:
         watch.access.caller(one, None)
-    assert (time.perf_counter() - began) / len(
+    assert (time.process_time() - began) / len(
         sent
     ) < 100e-6  # about 2 µs; a look through all would take half a millisecond
