@@ -116,9 +116,9 @@ class Deaths:
         """Whether there is a reason to look at a request's digest."""
         return now < self._known_until
 
-    def died(self, digest: str, now: float, times: int = 1) -> None:
+    def died(self, digest: str, now: float) -> None:
         count, last = self._died.pop(digest, (0, now))
-        self._died[digest] = (count + times if now - last <= REFUSED_S else times, now)
+        self._died[digest] = (count + 1 if now - last <= REFUSED_S else 1, now)
         self._known_until = now + REFUSED_S
         if len(self._died) > MAX_REMEMBERED:
             del self._died[next(iter(self._died))]

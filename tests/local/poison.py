@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,12 +58,6 @@ def _leaving(model: str, body: bytes, times: int = 1) -> Callable[[Served], None
     return poison
 
 
-def _frozen(served: Served) -> None:
-    """The model's process computes nothing, and does not die of it."""
-    os.kill(served.stubs("double")[0].pid, signal.SIGSTOP)
-    send(served.url, "double", json.dumps({"inputs": [ROW]}).encode()).close()
-
-
 def _grpc(served: Served) -> None:
     with triton_grpc.InferenceServerClient(served.grpc_url) as client:
         x: Any = triton_grpc.InferInput("x", [1], "INT64")
@@ -76,7 +68,6 @@ def _grpc(served: Served) -> None:
 
 WAYS: dict[str, Callable[[Served], None]] = {
     "a loop of a model": _leaving("loop", rounds(FOREVER)),
-    "a model that stands still": _frozen,
     "parameters": _leaving("double", with_parameters(100_000)),
     "inputs": _leaving("double", with_inputs(400_000)),
     "many at once": _leaving("double", with_parameters(60_000), times=16),

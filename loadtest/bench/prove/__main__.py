@@ -18,6 +18,7 @@ from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.generator import rates
 from loadtest.bench.prove.cold_gpu import handover
 from loadtest.bench.prove.computed import computed
+from loadtest.bench.prove.containment import contained
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.emulated import num_too_busy
 from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
@@ -33,6 +34,7 @@ from loadtest.sending.sender import NUM_CLIENTS, PAUSE_S
 
 PARTS: Mapping[str, Callable[[Path], Iterator[Verdict]]] = {
     "restarts": restarts,
+    "contain": contained,
     "overload": one_gateway,
     "two_gateways": two_gateways,
     "refusals": refusals,

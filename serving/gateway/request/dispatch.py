@@ -75,6 +75,7 @@ class InferRequest:
     candidates: Sequence[Candidate] = ()  # that take so many rows; set when it asks for its first lease
     tried: list[Server] = field(default_factory=list)  # that lost it
     waiting: asyncio.Future[WaitEnd] | None = None  # while it waits in a queue
+    only_pool: str | None = None  # that left it unanswered: others are not to be stuck with it, too
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 
@@ -170,6 +171,8 @@ class Dispatcher:
         while True:
             now = perf_counter()
             route, candidates = request.route, request.candidates
+            if request.only_pool is not None:
+                candidates = [c for c in candidates if c.name == request.only_pool]
             if now < self._catalogue.suspended_until:
                 candidates = [c for c in candidates if self._catalogue.pick(c.name, c.variant) is not None]
             self._num_chosen += 1

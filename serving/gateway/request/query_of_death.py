@@ -5,37 +5,34 @@ sent after the model was seen to serve again died another time. Rule: what was a
 would be refused for what another did.
 
 A server may also be stuck with a request, and be restarted once all that was sent there has expired
-(`serving/local/containment.py`). Of what it left unanswered, the request that was sent first is the cause, as far as a gateway can tell,
-and one such restart is enough to refuse it; those behind it count as after a death.
+(`serving/local/containment.py`): that counts as a death, and what it left unanswered is tried on no other pool until it is answered.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from serving import errors
 from serving.gateway.fleet.server import Server
 from serving.gateway.request.dispatch import InferRequest, Lease
-from serving.scheduling.outliers import Deaths
+from serving.scheduling.outliers import REFUSED_S, Deaths
 
 # A process that is gone still fails requests until it is loaded again, about a second later (`make prove`), which may be over before
 # anybody has looked.
 SAME_DEATH_S = 2.0
-DEADLY = 2  # deaths
-JUDGED_S = 15.0  # in which a server that is stuck with a request has been restarted for it, if it will be
 MAX_NOTED = 4096  # digests come from clients, and servers from names that mean others tomorrow
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A request that expired, and that its server, restarted so often until then, had not answered long after. Times by perf_counter."""
+    """A request that a server, restarted so often until then, had not answered long after it expired. `until` by perf_counter."""
 
-    sent: float
-    digest: bytes
-    noted: float
+    server: Server
+    pool: str
     num_restarts: int
+    until: float
 
 
 class QueriesOfDeath:
@@ -44,21 +41,24 @@ class QueriesOfDeath:
         self._deaths = Deaths()
         # Of a model there, of its last death, by perf_counter: when it was noticed, and when what noticed it had been sent.
         self._died: dict[tuple[Server, str], tuple[float, float]] = {}
-        self._unanswered: dict[Server, list[Unanswered]] = {}
+        self._unanswered: dict[bytes, Unanswered] = {}
         self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
 
     def require_innocent(self, request: InferRequest) -> None:
-        """Raises UpstreamLost for a request under which servers died again and again."""
+        """Raises UpstreamLost for a request under which servers died again and again.
+
+        One that a server left unanswered may go to that pool alone: others are not to be stuck with it, too.
+        """
         now = perf_counter()
-        causes = self._causes(now)
-        if not causes and not self._deaths.knows_any(now):
+        self._judge(now)
+        if not self._unanswered and not self._deaths.knows_any(now):
             return
         digest = _digest(request)
-        if digest in causes:
-            raise errors.UpstreamLost("a server is stuck with this very request", retry_after_s=causes[digest] - now)
         left_s = self._deaths.refused_for_s(digest.hex(), now)
         if left_s is not None:
             raise errors.UpstreamLost("servers died while they worked on this very request", retry_after_s=left_s)
+        if (left := self._unanswered.get(digest)) is not None:
+            request.only_pool = left.pool
 
     def died(self, request: InferRequest, lease: Lease) -> None:
         """Its server died while it worked on this. What was sent before that death was noticed, or a little later, belongs to it."""
@@ -80,29 +80,26 @@ class QueriesOfDeath:
     def unanswered(self, request: InferRequest, lease: Lease) -> None:
         """It expired, and its server had not answered it long after."""
         self.are_known = True
-        server, sent = lease.server, lease.ticket.sent
-        noted = self._unanswered.setdefault(server, [])
-        if len(noted) < MAX_NOTED:
-            noted.append(Unanswered(sent, _digest(request), perf_counter(), server.num_restarts or 0))
+        server, until = lease.server, perf_counter() + REFUSED_S
+        if len(self._unanswered) >= MAX_NOTED:
+            del self._unanswered[next(iter(self._unanswered))]
+        noted = Unanswered(server, lease.destination.pool, server.num_restarts or 0, until)
+        self._unanswered[_digest(request)] = noted
 
-    def _causes(self, now: float) -> dict[bytes, float]:
-        """What servers may be stuck with now, and until when that is open. Judges what they were restarted for."""
-        causes: dict[bytes, float] = {}
-        for server, noted in list(self._unanswered.items()):
-            noted.sort(key=lambda one: one.sent)
-            if (server.num_restarts or 0) > noted[0].num_restarts:
-                for digest in dict.fromkeys(one.digest for one in noted):
-                    self._deaths.died(digest.hex(), now, DEADLY if digest == noted[0].digest else 1)
-                del self._unanswered[server]
-            elif now > noted[-1].noted + JUDGED_S:
-                del self._unanswered[server]
-            else:
-                causes[noted[0].digest] = max(one.noted for one in noted) + JUDGED_S
-        return causes
+    def _judge(self, now: float) -> None:
+        """What servers were restarted for counts as a death, once, and all is forgotten in time."""
+        for digest, left in list(self._unanswered.items()):
+            if left.until <= now:
+                del self._unanswered[digest]
+            elif (num_restarts := left.server.num_restarts or 0) > left.num_restarts:
+                self._deaths.died(digest.hex(), now)
+                self._unanswered[digest] = replace(left, num_restarts=num_restarts)
 
     def answered(self, request: InferRequest) -> None:
-        if self._noted and self._deaths.knows_any(perf_counter()):
-            self._deaths.answered(_digest(request).hex())
+        if self._unanswered or (self._noted and self._deaths.knows_any(perf_counter())):
+            digest = _digest(request)
+            self._unanswered.pop(digest, None)
+            self._deaths.answered(digest.hex())
 
 
 def _is_another(noticed: float, noticed_by: float, sent: float, back: float | None) -> bool:

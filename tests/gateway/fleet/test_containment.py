@@ -39,7 +39,7 @@ def num_restarts(gateway: Running, pool: str) -> float:
     )
 
 
-def test_what_a_server_was_stuck_with_is_refused_and_tried_on_no_second_pool(
+def test_what_a_server_was_stuck_with_is_tried_on_no_second_pool_and_then_refused(
     environment: Environment, tmp_path: Path
 ) -> None:
     with looping(tmp_path / "cheap") as cheap, looping(tmp_path / "dear") as dear:
@@ -51,6 +51,11 @@ def test_what_a_server_was_stuck_with_is_refused_and_tried_on_no_second_pool(
             )
             assert gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT).status == 504
             wait_until(lambda: num_restarts(gateway, "cheap") == 1, "it is restarted, and says so")
+            wait_until(
+                lambda: gateway.infer(poison.rounds(3), "loop").headers.get("Tandem-Pool") == "cheap", "it serves again"
+            )
+            assert gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT).status == 504
+            wait_until(lambda: num_restarts(gateway, "cheap") == 2, "it is restarted again")
             again = gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT)
             assert (again.status, again.headers["Tandem-Error"]) == (503, "upstream_lost")
             wait_until(

@@ -12,9 +12,8 @@ from serving.errors import UpstreamLost
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Target
 from serving.gateway.metrics import Series
-from serving.gateway.request import query_of_death
 from serving.gateway.request.dispatch import InferRequest, Lease
-from serving.gateway.request.query_of_death import JUDGED_S, SAME_DEATH_S, QueriesOfDeath
+from serving.gateway.request.query_of_death import SAME_DEATH_S, QueriesOfDeath
 from serving.gateway.request.route import Destination, Route
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
@@ -115,26 +114,27 @@ def test_a_death_that_was_told_when_the_model_was_back_already_is_another_than_t
     assert is_refused(suspects, asked)
 
 
-def test_of_what_a_restarted_server_left_unanswered_the_first_sent_is_refused_at_once(servers: list[Server]) -> None:
-    suspects, cause, behind = QueriesOfDeath(), request(b"cause"), request(b"behind")
-    servers[0].num_restarts = 3
-    suspects.unanswered(behind, sent(behind, servers[0], 0.2))  # it had the earlier deadline
-    suspects.unanswered(cause, sent(cause, servers[0]))
-    servers[0].num_restarts = 4
-    assert is_refused(suspects, cause)
-    assert not is_refused(suspects, behind)
-    suspects.died(behind, sent(behind, servers[1]))
-    assert is_refused(suspects, behind)
+def only_pool(suspects: QueriesOfDeath, body: bytes) -> str | None:
+    """The one that it may go to; None: any."""
+    asked = request(body)
+    suspects.require_innocent(asked)
+    return asked.only_pool
 
 
-def test_until_its_server_was_restarted_or_is_left_alone_the_cause_goes_nowhere_else(
-    servers: list[Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    suspects, cause = QueriesOfDeath(), request(b"cause")
-    suspects.unanswered(cause, sent(cause, servers[0]))
-    with pytest.raises(UpstreamLost):
-        suspects.require_innocent(cause)
-    suspects.require_innocent(request(b"harmless"))
-    later = perf_counter() + JUDGED_S
-    monkeypatch.setattr(query_of_death, "perf_counter", lambda: later + 1)
-    suspects.require_innocent(cause)
+def test_what_a_stuck_server_left_unanswered_goes_to_no_other_pool_until_it_is_answered(servers: list[Server]) -> None:
+    suspects, asked = QueriesOfDeath(), request(b"stuck")
+    suspects.unanswered(asked, sent(asked, servers[0]))
+    assert only_pool(suspects, b"stuck") == "cpu"
+    assert only_pool(suspects, b"harmless") is None
+    suspects.answered(asked)
+    assert only_pool(suspects, b"stuck") is None
+
+
+def test_two_restarts_for_what_was_left_unanswered_are_enough(servers: list[Server]) -> None:
+    suspects, asked = QueriesOfDeath(), request(b"stuck")
+    for num_restarts in (1, 2):
+        assert not is_refused(suspects, asked)
+        suspects.unanswered(asked, sent(asked, servers[0]))
+        servers[0].num_restarts = num_restarts
+    assert is_refused(suspects, asked)
+    assert not is_refused(suspects, request(b"harmless"))
