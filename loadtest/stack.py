@@ -12,6 +12,7 @@ from loadtest.processes import TANDEM, running
 from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
 
+CONFIG = "tandem.yaml"
 START_TIMEOUT_S = 900.0  # the first one on a machine makes Triton's environment out of 200 MB of wheels
 START_S = 60.0  # of a small Python process: one second, more on a busy machine (guess, not measured)
 ANSWER_TIMEOUT_S = 10.0
@@ -52,7 +53,7 @@ def stack(
     """Serves a repository until the block ends; `folder` takes the logs, `options` are Triton's. Raises CannotMeasure."""
     http, grpc, metrics, public = free_ports(4)
     triton_url, gateway_url = f"127.0.0.1:{http}", f"127.0.0.1:{public}"
-    config = folder / "tandem.yaml"
+    config = folder / CONFIG
     config.write_text(json.dumps({"version": 1, "pools": {pool: {"urls": [f"http://{triton_url}"], "device": device}}}))
     triton = [*TANDEM, "triton", *options, "--pool", pool, "--model-repository", str(repository), "--no-measure"]
     triton += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
@@ -69,6 +70,16 @@ def stack(
             Server("gateway", gateway_url, above.pid),
             f"127.0.0.1:{grpc}",
         )
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[Server]:
+    """A second gateway before the Triton of `stack`, whose `folder` this is. Raises CannotMeasure."""
+    (port,) = free_ports(1)
+    authority = f"127.0.0.1:{port}"
+    command = [*TANDEM, "gateway", "--config", str(folder / CONFIG), "--port", str(port)]
+    with running(command, folder / "gateway-2.log", lambda: answers(authority, "/health/ready"), START_S) as process:
+        yield Server("second gateway", authority, process.pid)
 
 
 def answers(authority: str, path: str, *, method: str = "GET") -> bool:
