@@ -155,13 +155,14 @@ class LimitSettings(Strict):
     max_connections: int = Field(
         default=4096,
         ge=1,
-        description="Most connections of one HTTP listener; one more is 503 and closed. 10 kB each (a guess), and a descriptor.",
+        description="Most connections of one listener; one more is 503 and closed, over gRPC only closed. 10 kB each (a guess), "
+        "and a descriptor.",
     )
     max_connections_per_client: int = Field(
         default=2048,
         ge=1,
-        description="Most connections from one address to one HTTP listener; one more is 429 and closed. A proxy before the gateway is one "
-        "address for all its clients.",
+        description="Most connections from one address to one listener; one more is 429 and closed, over gRPC only closed, "
+        "within a second or so. A proxy before the gateway is one address for all its clients.",
     )
     max_buffered_bytes: int = Field(
         default=256 * 2**20,

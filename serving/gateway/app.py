@@ -66,8 +66,10 @@ class Gateway:
         self._keys = keys
         self.memory = Memory(settings.limits.max_buffered_bytes)
         self.connections = tuple(Connections(listener, settings.limits) for listener in ("clients", "operator"))
+        self.grpc_connections = Connections("grpc", settings.limits)
+        counted = (*self.connections, self.grpc_connections)
         readable = None if keys is None else lambda: keys.is_readable
-        self.metrics = Metrics(self._pool_gauges, readable, memory=self.memory, connections=self.connections)
+        self.metrics = Metrics(self._pool_gauges, readable, memory=self.memory, connections=counted)
         self.access = Access() if keys is None else keys.access
         self.threads = Threads()
         self.loading = Loading(self.catalogue, self.assets, self.threads)

@@ -234,7 +234,7 @@ class Metrics:
     def _of_connections(self) -> Iterator[Metric]:
         if not self._connections:
             return
-        number = GaugeMetricFamily("tandem_connections", "Connections of an HTTP listener.", labels=["listener"])
+        number = GaugeMetricFamily("tandem_connections", "Connections of a listener.", labels=["listener"])
         refused = CounterMetricFamily(
             "tandem_connection_refusals",
             "Connections that were one too many: of the listener, or of a client's address.",

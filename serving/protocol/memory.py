@@ -65,10 +65,15 @@ class Claim:
         """What another claim holds of the same memory."""
         self.held, other.held = self.held + other.held, 0
 
+    def give_back(self, num_bytes: int) -> None:
+        """So many, or all where it holds less."""
+        num_bytes = min(num_bytes, self.held)
+        if num_bytes > 0:
+            self._memory.add(-num_bytes)
+            self.held -= num_bytes
+
     def release(self) -> None:
-        if self.held:
-            self._memory.add(-self.held)
-            self.held = 0
+        self.give_back(self.held)
 
 
 Claims = Callable[[], Claim]  # the claim of a request, made when it is first needed

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from serving import errors
+from serving.gateway.grpc.partial_messages import PartialMessages
 from serving.gateway.grpc.status import set_status
 from serving.gateway.grpc.streams import Streams
 from serving.protocol.grpc_descriptors import HEALTH, SERVING_STATUS, message
@@ -22,10 +23,11 @@ MAX_WATCHERS = 256  # each looks ten times a second, which takes it 10 us. A gue
 class Health:
     """`is_ready`: whether the gateway is now; `service`: the one that is last of beside the whole server."""
 
-    def __init__(self, service: str, is_ready: Callable[[], bool], streams: Streams) -> None:
+    def __init__(self, service: str, is_ready: Callable[[], bool], streams: Streams, partial: PartialMessages) -> None:
         self._known = ("", service, HEALTH)
         self._is_ready = is_ready
         self._streams = streams
+        self._partial = partial
         self._num_watchers = 0
 
     async def check(self, message: bytes, _: Any) -> bytes:
@@ -35,12 +37,13 @@ class Health:
             raise errors.NotFound(f"there is no service '{service[:100]}' here")
         return _response(status)
 
-    async def watch(self, message: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def watch(self, _: Any, context: Any) -> AsyncIterator[bytes]:
         """What it is, and then each change, until the client leaves or the gateway stops."""
         self._num_watchers += 1
         try:
             if self._num_watchers > MAX_WATCHERS:
                 raise errors.Overloaded(f"{MAX_WATCHERS} watch already; ask Check, or try again", retry_after_s=1.0)
+            message = await self._partial.message(context)
             service, last = parsed(REQUEST, message).service, ""
             while True:
                 if (status := self._status(service)) != last:

@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from serving import errors
+from serving.gateway.grpc.partial_messages import SMALL_BYTES
 from serving.gateway.grpc.status import as_metadata, error_metadata, metadata_in
 from serving.gateway.grpc.streams import Streams
 from serving.gateway.request.dispatch import ClientLeft
@@ -70,7 +71,8 @@ class GrpcInfer:
         exchange = Exchange(self._inference)
         with exchange:
             exchange.authenticate(metadata_in(context.invocation_metadata()))
-            exchange.claim().take(len(message))
+            if len(message) > SMALL_BYTES:
+                exchange.claim().take(len(message))
             envelope = grpc_v2.opened(message)
             route = exchange.route = self._route(envelope, exchange)
             left_s = context.time_remaining()

@@ -15,6 +15,7 @@ import grpc.aio  # type: ignore[import-untyped]
 from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.grpc.infer import GrpcInfer
+from serving.gateway.grpc.partial_messages import PartialMessages
 from serving.gateway.grpc.service import Service
 from serving.gateway.grpc.streams import Streams
 from serving.gateway.listeners import held, ipv4_alone, let_nobody_in, stop_listening
@@ -34,6 +35,11 @@ OPTIONS = {
     "grpc.max_concurrent_streams": 1024,  # on one connection; more wait at the client. A guess, not measured
     # Otherwise a stream that has just ended still counts, and a client that opens the next one at once is refused with RST_STREAM.
     "grpc.http.overload_protection": 0,
+    # What comes before somebody asks for it: 64 KiB of each stream. By default as much as comes in a round trip, which was 8 MB on loopback
+    # (measured); a message that is asked for comes as fast with this.
+    "grpc.http2.bdp_probe": 0,
+    # A message that was compressed is unpacked here, within the budget of memory; gRPC would do so whatever all of them take.
+    "grpc.per_message_decompression": 0,
     # RPCs that gRPC has not handed over yet: of sixteen full connections, 10 kB each (measured). By default some of more than 1000 are
     # cancelled without a word, by chance.
     "grpc.server.max_pending_requests": 16 * 1024,
@@ -67,7 +73,10 @@ class GrpcServer:
         self, gateway: Gateway, settings: GatewaySettings, addresses: list[str], port: int, *, admin_here: bool
     ) -> None:
         """`addresses` are those that HTTP listens on. Raises UserError where the port is taken."""
-        self._streams = Streams()
+        self._partial = PartialMessages(
+            port, gateway.memory, settings.limits, gateway.grpc_connections, gateway.threads
+        )
+        self._streams = Streams(self._partial)
         infer = GrpcInfer(gateway.inference, gateway.threads, self._streams)
         service = Service(
             infer,
@@ -77,11 +86,16 @@ class GrpcServer:
             gateway.loading,
             list(settings.models),
             self._streams,
+            self._partial,
             admin_here=admin_here,
         )
         self._port = port
         self._hurry = asyncio.Event()
-        limits = {**OPTIONS, "grpc.max_receive_message_length": settings.limits.max_body_bytes}
+        limits = {
+            **OPTIONS,
+            "grpc.max_receive_message_length": settings.limits.max_body_bytes,
+            "grpc.max_allowed_incoming_connections": settings.limits.max_connections,
+        }
         self._server = grpc.aio.server(options=list(limits.items()))
         self._last_call = _LastCall()
         self._server.add_generic_rpc_handlers((self._last_call, *service.handlers()))
@@ -96,6 +110,7 @@ class GrpcServer:
 
     async def start(self) -> None:
         await self._server.start()
+        self._watch = asyncio.create_task(self._partial.watch())
 
     def let_nobody_in(self) -> None:
         """New connections are dropped, those that are there go on."""
@@ -122,4 +137,5 @@ class GrpcServer:
         ):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), LOOK_S)
+        self._watch.cancel()
         await self._server.stop(0 if self._hurry.is_set() else max(0.0, end - loop.time()))

@@ -20,6 +20,7 @@ from serving.gateway.access import ADMIN, INFER, Access, Caller, require_name
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.grpc.health import Health
 from serving.gateway.grpc.infer import GrpcInfer
+from serving.gateway.grpc.partial_messages import PartialMessages
 from serving.gateway.grpc.reflection import METHOD, Reflection
 from serving.gateway.grpc.status import Answer, metadata_in, set_status, with_status
 from serving.gateway.grpc.streams import Streams
@@ -68,6 +69,11 @@ def _refusing(error: errors.RequestError) -> grpc.RpcMethodHandler:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
+def _unary(answer: Answer) -> grpc.RpcMethodHandler:
+    """Of one message, which the handler reads by itself: otherwise gRPC waits for it, whatever its size and however long."""
+    return grpc.stream_unary_rpc_method_handler(answer)
+
+
 NAME = "inference.GRPCInferenceService"
 REFUSED = {
     "SystemSharedMemoryStatus": "systemsharedmemory",
@@ -96,6 +102,7 @@ class Service:
         loading: Loading,
         required: list[str],
         streams: Streams,
+        partial: PartialMessages,
         *,
         admin_here: bool,
     ) -> None:
@@ -106,6 +113,7 @@ class Service:
         self._loading = loading
         self._required = required
         self._streams = streams
+        self._partial = partial
         self._admin_here = admin_here
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
@@ -125,14 +133,13 @@ class Service:
             **{name: partial(self._refuse, what) for name, what in REFUSED.items()},
         }
         methods = {
-            name: grpc.unary_unary_rpc_method_handler(with_status(answer, self._worded))
-            for name, answer in answers.items()
+            name: _unary(with_status(self._partial.whole(answer), self._worded)) for name, answer in answers.items()
         }
         methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._infer.stream)
-        health = Health(NAME, self._is_ready, self._streams)
+        health = Health(NAME, self._is_ready, self._streams, self._partial)
         checks = {
-            "Check": grpc.unary_unary_rpc_method_handler(with_status(health.check)),
-            "Watch": grpc.unary_stream_rpc_method_handler(health.watch),
+            "Check": _unary(with_status(self._partial.whole(health.check))),
+            "Watch": grpc.stream_stream_rpc_method_handler(health.watch),
         }
         reflection = Reflection((NAME,), self._access, self._streams).handlers()
         services = {NAME: methods, **{name: {METHOD: handler} for name, handler in reflection.items()}}

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 CODES: dict[type[errors.RequestError], grpc.StatusCode] = {
     errors.BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TooSlow: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.MethodNotAllowed: grpc.StatusCode.UNIMPLEMENTED,
     errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,  # as gRPC itself says of a message over its limit
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,

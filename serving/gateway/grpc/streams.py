@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from serving import errors
+from serving.gateway.grpc.partial_messages import PartialMessages
 from serving.gateway.grpc.status import set_status
 
 RETRY_AFTER_S = 1.0  # until another gateway is connected; a guess, not measured
@@ -15,7 +16,8 @@ LAST_S = 0.1  # a stop takes what a stream has sent already; a guess, not measur
 
 
 class Streams:
-    def __init__(self) -> None:
+    def __init__(self, partial: PartialMessages) -> None:
+        self._partial = partial
         self._idle: set[asyncio.Task[Any]] = set()
         self.is_ending = False
 
@@ -31,8 +33,11 @@ class Streams:
             with self._waiting():
                 try:
                     async with asyncio.timeout(LAST_S if self.is_ending else None):
-                        message = await anext(messages)
+                        message = await self._partial.of(anext(messages), context, is_stream=True)
                 except StopAsyncIteration:
+                    return
+                except errors.RequestError as error:
+                    set_status(error, context)
                     return
                 except (TimeoutError, asyncio.CancelledError):
                     if not self.is_ending:

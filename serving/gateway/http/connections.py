@@ -1,6 +1,6 @@
-"""How many connections does one listener have, in all and from one address? More are told so and closed before anything of them is read.
+"""How many connections does one listener have, in all and from one address?
 
-Over gRPC nobody can say how many there are; its own limits are in `grpc/server.py`.
+More are closed before anything of them is read, over HTTP with an answer that says so.
 """
 
 from __future__ import annotations

@@ -208,10 +208,8 @@ def test_an_unknown_method_and_an_unknown_service_are_unimplemented(speaking: Sp
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 def test_a_message_over_the_limit_is_refused_also_once_decompressed(speaking: Speaking, compression: Any) -> None:
     with speaking.stub(max_send_message_length=-1) as stub:
-        code, text, _ = refused(
-            stub.ModelInfer, double(raw_input_contents=[bytes(65 * 2**20)]), compression=compression
-        )
-        assert (code, "larger than max" in text) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+        code, _, _ = refused(stub.ModelInfer, double(raw_input_contents=[bytes(65 * 2**20)]), compression=compression)
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert stub.ModelInfer(double()).model_name == "double.any"
 
 

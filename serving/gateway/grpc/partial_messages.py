@@ -1,0 +1,233 @@
+"""Messages that are being received: how much of them is here, counted in the one budget of memory, and how long each may take.
+
+gRPC tells of a message when it is whole. Until then the system's counter of what came on its connection (Linux) says how
+much there is: all, less what whole messages had. Rule: what is not known counts as memory that is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Any
+
+from serving import errors
+from serving.gateway.grpc.status import Answer
+from serving.gateway.http.body import HERE_BYTES
+from serving.gateway.http.compression import decompress
+from serving.gateway.http.connections import Connections
+from serving.gateway.listeners import held
+from serving.gateway.threads import Threads
+from serving.protocol.memory import Memory
+from serving.settings import LimitSettings
+
+LOOK_S = 0.1  # while a message is awaited; what came since the last look is not counted yet: 125 MB at 10 Gbit/s
+REST_S = 1.0  # between looks otherwise, for connections that are too many; a guess, not measured
+# What a stream may send before it is read (`WINDOW` in server.py); as much is not counted, as a body that comes over HTTP in one read.
+SMALL_BYTES = 64 * 1024
+# How a message begins that was compressed; no plain one does, because no message here has fields 3 and 15 of these kinds.
+PACKED = {b"\x1f\x8b": b"gzip", b"\x78": b"deflate"}
+AROUND_BYTES = 1024  # metadata and frames of one message: more than most have. A guess, not measured.
+RECEIVED_AT, RECEIVED_END = 128, 136  # tcpi_bytes_received in the system's struct tcp_info, since Linux 4.1
+
+
+class _Read:
+    """An RPC that waits for a message. `error`: why it shall do so no longer."""
+
+    __slots__ = ("began", "error", "is_stream", "task")
+
+    def __init__(self, began: float, *, is_stream: bool) -> None:
+        self.began = began
+        self.is_stream = is_stream
+        self.error: errors.RequestError | None = None
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+
+    def end(self, error: errors.RequestError) -> None:
+        if self.error is None:
+            self.error = error
+            self.task.cancel()
+
+
+class _Connection:
+    """`address`: of the client where it counts as a connection. Bytes are since the connection began; times are the event loop's.
+
+    `base`: received when no message that is awaited now had begun; `finished`: of messages that became whole since.
+    `seen`: received at the last look; `fresh`: of messages that began and became whole since.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self.reads: set[_Read] = set()
+        self.claim = memory.claim()
+        self.address: str | None = None
+        self.base = self.finished = 0
+        self.seen, self.seen_at, self.fresh = 0, -inf, 0
+        self.grew_at = self.small_at = -inf
+
+    def whole(self, num_bytes: int, began: float) -> None:
+        self.claim.give_back(num_bytes)
+        self.finished += num_bytes + AROUND_BYTES
+        if began >= self.seen_at:
+            self.fresh += num_bytes + AROUND_BYTES
+
+    def look(self, received: int, now: float, limits: LimitSettings) -> None:
+        if all(read.began >= self.seen_at for read in self.reads):
+            self.base, self.finished = self.seen, self.fresh
+        if received > self.seen:
+            self.grew_at = now
+        self.seen, self.seen_at, self.fresh = received, now, 0
+        most = len(self.reads) * limits.max_body_bytes
+        unfinished = min(most, received - self.base - self.finished)
+        if unfinished <= SMALL_BYTES:
+            unfinished, self.small_at = 0, now
+        self._end_late(now, limits)
+        self.claim.give_back(self.claim.held - unfinished)
+        try:
+            self.claim.take(unfinished - self.claim.held)
+        except errors.RequestError as error:
+            self.claim.release()
+            for read in self.reads:
+                read.end(error)
+
+    def _end_late(self, now: float, limits: LimitSettings) -> None:
+        """A stream may wait for its next message as long as it likes, as long as nothing of it has come."""
+        for read in self.reads:
+            since = max(read.began, self.small_at) if read.is_stream else read.began
+            paused_s = now - max(since, self.grew_at)
+            if now - since > limits.body_timeout_s or paused_s > limits.body_pause_s:
+                read.end(errors.TooSlow("the message came too slowly (body_timeout_s, body_pause_s)"))
+
+
+class PartialMessages:
+    """Of the listener at `port`. `connections`: those of it, counted and bounded. Made inside a running event loop."""
+
+    def __init__(
+        self, port: int, memory: Memory, limits: LimitSettings, connections: Connections, threads: Threads
+    ) -> None:
+        self._port = port
+        self._memory = memory
+        self._limits = limits
+        self._connections = connections
+        self._threads = threads
+        self._by_peer: dict[str, _Connection] = {}
+        self._num_reads = 0
+        self._loop = asyncio.get_running_loop()
+
+    def whole(self, answer: Answer) -> Answer:
+        """The same, for an RPC of which nothing was read."""
+
+        async def read_and_answer(_: object, context: Any) -> bytes:
+            return await answer(await self.message(context), context)
+
+        return read_and_answer
+
+    async def message(self, context: Any) -> bytes:
+        """The one message of an RPC. Raises as `of`, and CancelledError where none comes, because the client left."""
+        message = await self.of(context.read(), context)
+        if not isinstance(message, bytes):
+            raise asyncio.CancelledError
+        return message
+
+    async def of(self, coming: Awaitable[Any], context: Any, *, is_stream: bool = False) -> Any:
+        """The message that comes, unpacked, or EOF.
+
+        Raises Overloaded, TooLarge or TooSlow where the whole of it is not to be waited for, or BadRequest where it cannot be unpacked.
+        """
+        peer = context.peer()
+        connection = self._by_peer.get(peer)
+        if connection is None:
+            connection = self._by_peer[peer] = _Connection(self._memory)
+        read = _Read(self._loop.time(), is_stream=is_stream)
+        connection.reads.add(read)
+        self._num_reads += 1
+        try:
+            came = await coming
+        except asyncio.CancelledError:
+            if read.error is None:
+                raise
+            read.task.uncancel()
+            raise read.error from None
+        finally:
+            connection.reads.discard(read)
+            self._num_reads -= 1
+        if not isinstance(came, bytes):
+            return came
+        connection.whole(len(came), read.began)
+        coding = next((coding for begin, coding in PACKED.items() if came.startswith(begin)), None)
+        return came if coding is None else await self._unpacked(came, coding)
+
+    async def _unpacked(self, message: bytes, coding: bytes) -> bytes:
+        """Raises Overloaded, TooLarge or BadRequest."""
+        claim = self._memory.claim()
+        try:
+            claim.take(len(message))
+            unpack = partial(decompress, message, coding, self._limits.max_body_bytes, claim)
+            return b"".join(unpack() if len(message) <= HERE_BYTES else await self._threads.run(unpack))
+        finally:
+            claim.release()
+
+    async def watch(self) -> None:
+        """For as long as the listener is there."""
+        rested_s = 0.0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            rested_s += LOOK_S
+            if self._num_reads or rested_s >= REST_S:
+                rested_s = 0.0
+                received = await self._loop.run_in_executor(None, _received, self._port)
+                self._look(received)
+
+    def _look(self, received: dict[str, tuple[str, int]]) -> None:
+        now = self._loop.time()
+        too_many = set()
+        for peer, (address, num_bytes) in received.items():
+            connection = self._by_peer.get(peer)
+            if connection is None:
+                connection = self._by_peer[peer] = _Connection(self._memory)
+            if connection.address is None:
+                if self._connections.begin(address) is not None:
+                    too_many.add(peer)
+                    continue
+                connection.address = address
+            connection.look(num_bytes, now, self._limits)
+        for peer in self._by_peer.keys() - received.keys():
+            connection = self._by_peer[peer]
+            if not connection.reads:
+                connection.claim.release()
+                if connection.address is not None:
+                    self._connections.end(connection.address)
+                del self._by_peer[peer]
+        if too_many:
+            _close(self._port, too_many)
+
+
+def _received(port: int) -> dict[str, tuple[str, int]]:
+    """By peer, as gRPC writes it: its address, and how many bytes have come from it."""
+    found = {}
+    for it in held(port):
+        if not it.is_listening:
+            with suppress(OSError):
+                peer, address = _peer(it.copy)
+                info = it.copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RECEIVED_END)
+                if len(info) == RECEIVED_END:
+                    found[peer] = address, struct.unpack_from("Q", info, RECEIVED_AT)[0]
+    return found
+
+
+def _peer(connection: socket.socket) -> tuple[str, str]:
+    host, port = connection.getpeername()[:2]
+    host = host.removeprefix("::ffff:")
+    return (f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"), host
+
+
+def _close(port: int, peers: set[str]) -> None:
+    for it in held(port):
+        if not it.is_listening:
+            with suppress(OSError):
+                if _peer(it.copy)[0] in peers:
+                    it.copy.shutdown(socket.SHUT_RDWR)
