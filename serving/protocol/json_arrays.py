@@ -23,11 +23,16 @@ from serving.protocol.budget import ARRAYS_OF_TEXTS, HEAD_BYTES, IN_BINARY, INPU
 
 PIECE_BYTES = 128 * 1024  # read in 0.5 ms; `{},` again and again, which only explaining a mistake reads, in 4 ms
 FIND_BYTES = 4 * 2**20  # looked through in 1 ms for one letter
+LONG_BYTES = 4096  # of a text that is read by itself
 BEFORE_BYTES = 4096  # of a colon and white space between a key and its array; a guess at what nobody writes
 SPACES = b" \t\r\n"
 BEGIN = re.compile(rb"\s*+:\s*+\[")
 STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # of a text
+UNITS = re.compile(  # of a text, none of which is half a character: a pair of surrogates is one
+    rb'(?:[^"\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\[^u])*+',
+    re.DOTALL,
+)
 STRINGS = re.compile(STRING, re.DOTALL)
 STEP = re.compile(rb'(?:[^"\]]++|' + STRING + rb")*+", re.DOTALL)  # up to a bracket that closes
 BRACKETS = re.compile(rb"(" + STRING + rb")|[\[\]]", re.DOTALL)
@@ -146,6 +151,74 @@ def _find(body: bytes, letter: bytes, begin: int, end: int) -> int:
         if found >= 0:
             return found
     return -1
+
+
+def without_long_texts(body: bytes) -> tuple[bytes, dict[str, memoryview]]:
+    """The JSON with a short text in the place of each long one, and the long ones by these, between their marks. Raises BadRequest."""
+    kept: list[bytes] = []
+    found: dict[str, memoryview] = {}
+    at = end = 0
+    while (begin := _find(body, b'"', end, len(body))) >= 0:
+        end = _end_of_text(body, begin)
+        if end - begin > LONG_BYTES:
+            name = f"{_TOKEN}{len(found)}"
+            found[name] = memoryview(body)[begin + 1 : end - 1]
+            kept += (body[at:begin], b'"%b"' % name.encode())
+            at = end
+    kept.append(body[at:])
+    return b"".join(kept), found
+
+
+def in_pieces(text: memoryview) -> Iterator[str]:
+    """What a text of JSON says, between its marks. Raises Unreadable."""
+    at = 0
+    while at < len(text):
+        found = UNITS.match(text, at, min(at + PIECE_BYTES, len(text)))
+        end = at if found is None else found.end()
+        while at < end < len(text) and text[end] & 0xC0 == 0x80:  # in the middle of a character
+            end -= 1
+        piece = bytes(text[at:end])
+        try:
+            if not piece:
+                raise Unreadable(piece)
+            yield orjson.loads(b'"%b"' % piece)
+        except orjson.JSONDecodeError:
+            raise Unreadable(piece) from None
+        at = end
+
+
+def rows_of_numbers(body: bytes, array: Array) -> Iterator[list[Any]]:
+    """The elements of an array without texts, some at a time: all numbers, or all lists of numbers. Raises Unreadable, or BadRequest."""
+    at, end = array
+    if _find(body, b"[", at, end) < 0:
+        yield from map(_read, _pieces(body, array))
+        return
+    while True:
+        stop = body.rfind(b"]", at, min(end, at + PIECE_BYTES)) + 1
+        if stop:
+            yield _read(body[at:stop])
+        else:  # one list that is longer than a piece
+            close = _find(body, b"]", at, end)
+            begin = body.find(b"[", at, at + BEFORE_BYTES) + 1
+            if close < 0 or not begin or body[at : begin - 1].strip(SPACES):
+                raise Unreadable(body[at : at + BEFORE_BYTES])
+            yield [[number for piece in _pieces(body, Array(begin, close)) for number in _read(piece)]]
+            stop = close + 1
+        after = body[stop : min(end, stop + BEFORE_BYTES)]
+        rest = after.lstrip(SPACES)
+        if not rest and stop + len(after) == end:
+            return
+        if rest[:1] != b",":
+            raise Unreadable(after)
+        at = stop + len(after) - len(rest) + 1
+
+
+def _read(piece: bytes) -> list[Any]:
+    try:
+        read: list[Any] = orjson.loads(b"[%b]" % piece)
+    except orjson.JSONDecodeError:
+        raise Unreadable(piece) from None
+    return read
 
 
 def count(body: bytes, array: Array) -> int:

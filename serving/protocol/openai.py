@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from serving import errors
 from serving.documents.nearest import nearest
-from serving.protocol.budget import HEAD_BYTES, TOKEN_BYTES, require_clear, require_few_values
+from serving.protocol.budget import HEAD_BYTES, TOKEN_BYTES, outside_texts, require_clear, require_few_values
+from serving.protocol.json_arrays import Array, Unreadable, cut, in_pieces, rows_of_numbers, without_long_texts
+from serving.protocol.json_arrays import texts as texts_of
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
@@ -40,6 +42,8 @@ ERRORS: dict[type[errors.RequestError], tuple[str, str | None]] = {
 }
 FIELDS = ("model", "input", "encoding_format", "dimensions", "user", "truncate")
 FORMATS = ("float", "base64")
+HERE_BYTES = 128 * 1024  # parsed in one go: 0.5 ms
+AT_ONCE = 2**15  # numbers of a list that are looked at in one go: 1 ms
 VALUES_PER_TEXT = 3  # as they are counted: it, or its array of tokens, and what stands around them
 OTHER_VALUES = 100  # those of all fields but `input`: 40, and any spare
 INPUTS = "a text, an array of texts, an array of token ids, or an array of arrays of token ids"
@@ -75,13 +79,14 @@ def read_embeddings(body: bytes, max_texts: int, max_tokens: int) -> EmbeddingsR
         )
     most = max_tokens + VALUES_PER_TEXT * max_texts + OTHER_VALUES
     require_few_values(body, most, f"send {max_texts} texts and {max_tokens} tokens at most")
+    given = _Given(body)
     try:
-        request = orjson.loads(body)
+        request = orjson.loads(given.rest)
     except orjson.JSONDecodeError as error:
         raise errors.BadRequest(f"the request is not valid JSON: {error}") from None
     if not isinstance(request, dict):
         raise errors.BadRequest('the request must be a JSON object, such as {"model": "…", "input": "…"}')
-    require_clear(body, request)
+    require_clear(given.rest, request)
     for name in request:
         if name not in FIELDS:
             _refuse(name[:100], f"unknown field '{name[:100]}'{nearest(name[:100], FIELDS)}")
@@ -99,8 +104,53 @@ def read_embeddings(body: bytes, max_texts: int, max_tokens: int) -> EmbeddingsR
         _refuse("truncate", "'truncate' must be true or false")
     if not isinstance(request.get("user", ""), str | None):
         _refuse("user", "'user' must be a text")
-    texts, ids = _inputs(request.get("input"), max_texts)
+    texts, ids = given.inputs(request.get("input"), max_texts)
     return EmbeddingsRequest(model, texts, ids, encoding_format == "base64", dimensions, bool(cut))
+
+
+class _Given:
+    """A body whose long texts and whose array `input`, where it is long, are read apart, in pieces. Raises BadRequest.
+
+    `rest`: JSON, with short texts in the places of these.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self.rest = self._body = body
+        self._long: dict[str, memoryview] = {}
+        self._arrays: dict[str, Array] = {}
+        if len(body) > HERE_BYTES:
+            self._body, self._long = without_long_texts(body)
+            self.rest, self._arrays = cut(self._body, b"input")
+
+    def inputs(self, said: Any, max_texts: int) -> tuple[list[str] | None, list[list[int]] | None]:
+        """`said`: the member `input` of `rest`."""
+        try:
+            if isinstance(said, str) and said in self._arrays:
+                said = self._elements(self._arrays[said], max_texts)
+            elif isinstance(said, str):
+                said = self._whole(said)
+        except Unreadable:
+            _refuse("input", f"'input' is not valid JSON, or not {INPUTS}")
+        return _inputs(said, max_texts)
+
+    def _whole(self, text: str) -> str:
+        return "".join(in_pieces(self._long[text])) if text in self._long else text
+
+    def _elements(self, array: Array, max_texts: int) -> list[Any]:
+        """Raises Unreadable."""
+        found: list[Any] = []
+        has_texts = self._body.find(b'"', array.begin, array.end) >= 0
+        if has_texts and any(b"[" in piece for piece in outside_texts(self._body[array.begin : array.end])):
+            raise Unreadable(b"")
+        for some in texts_of(self._body, array) if has_texts else rows_of_numbers(self._body, array):
+            if has_texts:
+                some = [self._whole(bytes(text).decode()) for text in some]
+            elif set(map(type, some)) not in ({int}, {list}, set()):
+                raise Unreadable(b"")
+            found += some
+            if len(found) > max_texts and type(found[0]) is not int:
+                _refuse_more(max_texts)
+        return found
 
 
 def _inputs(given: Any, max_texts: int) -> tuple[list[str] | None, list[list[int]] | None]:
@@ -110,13 +160,11 @@ def _inputs(given: Any, max_texts: int) -> tuple[list[str] | None, list[list[int
         _refuse("input", f"'input' must be {INPUTS}")
     if not given:
         _refuse("input", f"'input' is empty; it must be {INPUTS}")
-    kinds = set(map(type, given))
+    kinds = set[type]().union(*(map(type, given[at : at + AT_ONCE]) for at in range(0, len(given), AT_ONCE)))
     if kinds == {int}:
         given, kinds = [given], {list}
     if len(given) > max_texts:
-        _refuse(
-            "input", f"'input' has {len(given)} texts; at most {max_texts} are taken at once, so send several requests"
-        )
+        _refuse_more(max_texts)
     if kinds == {str}:
         if "" in given:
             _refuse("input", f"'input' has an empty text, number {given.index('')}; leave it out")
@@ -124,10 +172,14 @@ def _inputs(given: Any, max_texts: int) -> tuple[list[str] | None, list[list[int
     if kinds != {list}:
         _refuse("input", f"'input' must be {INPUTS}, and not mixed")
     for index, row in enumerate(given):
-        if not row or set(map(type, row)) != {int}:
+        if not row or not all(set(map(type, row[at : at + AT_ONCE])) == {int} for at in range(0, len(row), AT_ONCE)):
             what = "has" if row else "is empty; it must have"
             _refuse("input", f"'input' number {index} {what} {'something else than ' if row else ''}token ids")
     return None, given
+
+
+def _refuse_more(max_texts: int) -> NoReturn:
+    _refuse("input", f"'input' has more than {max_texts} texts, the most that are taken at once; send several requests")
 
 
 def _refuse(param: str, message: str) -> NoReturn:
