@@ -55,7 +55,7 @@ def test_a_gateway_without_its_triton_is_live_but_not_ready_and_holds_no_more_th
             "not_ready",
             "1",
         )
-        code, text, metadata = refused(stub.ModelInfer, double(raw_input_contents=[bytes(5000)]))
+        code, text, metadata = refused(stub.ModelInfer, double(raw_input_contents=[bytes(100_000)]))
         assert (code, metadata["tandem-error"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large")
         assert "memory" in text
 
