@@ -31,6 +31,7 @@ class Served:
     gateway: psutil.Process
     triton: psutil.Process  # `tandem triton`, whose children compute
     log: Path
+    grpc_port: int = 0
     key: str = ""  # where the gateway wants one
 
     @property
@@ -56,6 +57,14 @@ class Served:
         assert isinstance(size, int)
         return size
 
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.gateway.pid}/clear_refs").write_text("5")
+
+    def peak_bytes(self) -> int:
+        """The most memory since `forget_peak`."""
+        status = Path(f"/proc/{self.gateway.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
     def triton_cpu_s(self) -> float:
         times = [one.cpu_times() for one in self.triton.children(recursive=True)]
         return float(sum(one.user + one.system for one in times))
@@ -64,7 +73,7 @@ class Served:
 @contextlib.contextmanager
 def served(folder: Path, *options: str, key: str = "", limits: Mapping[str, float] = LIMITS) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
-    http, grpc, metrics, port = free_ports(4)
+    http, grpc, metrics, port, own_grpc = free_ports(5)
     triton = [
         *TANDEM,
         "triton",
@@ -78,9 +87,11 @@ def served(folder: Path, *options: str, key: str = "", limits: Mapping[str, floa
     pools = {"cpu": {"urls": [f"http://127.0.0.1:{http}"], "device": "cpu"}}
     config = folder / "tandem.yaml"
     config.write_text(json.dumps({"version": 1, "pools": pools, "limits": limits}))
-    gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(port), *options]
+    gateway = [*TANDEM, "gateway", "--config", str(config), "--port", str(port), "--grpc-port", str(own_grpc), *options]
     with _process(triton, folder / "triton.log") as below, _process(gateway, folder / "gateway.log") as process:
-        here = Served(port, psutil.Process(process.pid), psutil.Process(below.pid), folder / "gateway.log", key)
+        here = Served(
+            port, psutil.Process(process.pid), psutil.Process(below.pid), folder / "gateway.log", own_grpc, key
+        )
         _wait(here, process)
         yield here
 
