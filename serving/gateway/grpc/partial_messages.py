@@ -159,15 +159,17 @@ class PartialMessages:
             return came
         connection.whole(len(came), read.began)
         coding = next((coding for begin, coding in PACKED.items() if came.startswith(begin)), None)
-        return came if coding is None else await self._unpacked(came, coding)
+        if coding is None:
+            return came
+        unpack = partial(self._unpacked, came, coding)
+        return unpack() if len(came) <= HERE_BYTES else await self._threads.run(unpack)
 
-    async def _unpacked(self, message: bytes, coding: bytes) -> bytes:
-        """Raises Overloaded, TooLarge or BadRequest."""
+    def _unpacked(self, message: bytes, coding: bytes) -> bytes:
+        """The claim ends here, because whoever waits may leave meanwhile. Raises Overloaded, TooLarge or BadRequest."""
         claim = self._memory.claim()
         try:
             claim.take(len(message))
-            unpack = partial(decompress, message, coding, self._limits.max_body_bytes, claim)
-            return b"".join(unpack() if len(message) <= HERE_BYTES else await self._threads.run(unpack))
+            return b"".join(decompress(message, coding, self._limits.max_body_bytes, claim))
         finally:
             claim.release()
 

@@ -79,7 +79,10 @@ def test_unfinished_messages_hold_no_more_than_the_budget_and_small_requests_go_
     for client in clients:
         client.start()
     try:
-        wait_until(lambda: outcomes.qsize() >= NUM_CLIENTS - BUDGET_BYTES // MESSAGE_BYTES, "those beyond the budget are refused")
+        wait_until(
+            lambda: outcomes.qsize() >= NUM_CLIENTS - BUDGET_BYTES // MESSAGE_BYTES,
+            "those beyond the budget are refused",
+        )
         with short.stub() as stub:
             assert stub.ModelInfer(double(), timeout=30).model_name == "double.any"
         wait_until(lambda: outcomes.qsize() == NUM_CLIENTS, "none is waited for longer than it may take")
