@@ -22,9 +22,8 @@ from serving.measure.rounds import stopped
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, choose, retry_after_s, turn_of
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Replica, Ticket
 
 AIM_US = 20.0
 RETRY_AFTER_AIM_US = 100.0  # no part of the decision; a refusal as a whole may take 20 ms

@@ -151,9 +151,7 @@ BINARY = frozenset({"binary_data", "binary_data_output", "binary_data_size"})
 
 
 def require_few(head: bytes) -> None:
-    """Of JSON from which the data of tensors were taken. Raises BadRequest or TooLarge."""
-    if len(head) <= SMALL_BYTES:
-        return
+    """Of JSON of more than `SMALL_BYTES` from which the data of tensors were taken. Raises BadRequest or TooLarge."""
     HEAD_BYTES.check(len(head), way_out=IN_BINARY)
     _require_few(head, (b"{",), OBJECTS)
     _require_few(head, (b":",), MEMBERS)

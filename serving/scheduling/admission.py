@@ -11,11 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from serving.scheduling.line import ROUNDING_S, Line, Ticket
+from serving.scheduling.line import ROUNDING_S, Line
 from serving.scheduling.margin import Early
-from serving.scheduling.outliers import MIN_TIMED, NUM_TRIALS, ejected, failed, may_eject, slow, stalled, succeeded
+from serving.scheduling.outliers import (
+    MIN_TIMED,
+    NUM_TRIALS,
+    WELL,
+    ejected,
+    failed,
+    may_eject,
+    slow,
+    stalled,
+    succeeded,
+)
 from serving.scheduling.prediction import Full, Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Replica, Ticket
 
 HIGHEST, LOWEST, DEFAULT = 1, 5, 3  # priorities
 
@@ -169,7 +179,7 @@ class PoolQueue:
             replica.time(ticket.service, ticket.predicted_s, actual_s)
             if replica.is_on_trial and replica.name in slow(self._late_ratios(now)) and self._may_eject(now):
                 self._eject(now, replica)
-            else:
+            elif replica.health is not WELL:
                 replica.health = succeeded(replica.health)
         elif is_failure:
             replica.time_failure()

@@ -12,8 +12,8 @@ from math import inf
 from typing import NamedTuple, Protocol, TypeVar
 
 from serving.scheduling.admission import DEFAULT, PoolQueue
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Correction, Service, corrected, packed
+from serving.scheduling.replica import Ticket
 
 NOTICEABLE = 0.01  # of a time: smaller corrections change no decision worth its cost; a guess, not measured
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0..1 evenly whatever their number

@@ -11,62 +11,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from math import inf
-from typing import Any
 
-from serving.scheduling.executions import Execution
-from serving.scheduling.prediction import Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Ticket
 
 MAX_BLOCK = 20  # tickets; a look goes through one block and past the others (16 to 24 were fastest with 150 waiting)
 ROUNDING_S = 1e-9  # two ways to add up the same costs differ by less
-
-
-class Ticket:
-    """A request that was let in. `due` is when its share of the work must be done, `deadline` when its answer must be there."""
-
-    __slots__ = (
-        "cost_s",
-        "deadline",
-        "due",
-        "epoch",
-        "execution",
-        "in_line",
-        "predicted_s",
-        "priority",
-        "replica",
-        "request",
-        "rows",
-        "sent",
-        "service",
-    )
-
-    def __init__(
-        self, request: Any, service: Service, rows: float, deadline: float, due: float, cost_s: float, priority: int
-    ) -> None:
-        self.request = request
-        self.service = service
-        self.rows = rows
-        self.deadline = deadline
-        self.due = due
-        self.cost_s = cost_s
-        self.priority = priority
-        self.in_line = False
-        self.replica: Replica | None = None  # where it was sent
-        self.epoch = 0  # of that server's bookings
-        self.execution: Execution | None = None  # there, that it is thought to be part of
-        self.sent = 0.0
-        self.predicted_s = 0.0  # from being sent to its answer
-
-    def book(self, now: float, replica: Replica) -> None:
-        """On this server, from now on."""
-        self.replica, self.epoch = replica, replica.epoch
-        self.execution, self.predicted_s = replica.sent(now, self.service, self.rows, self.cost_s)
-
-    def end(self, now: float) -> None:
-        """Answered or lost. What its server was left out for counts there no longer."""
-        replica, execution = self.replica, self.execution
-        if replica is not None and execution is not None and self.epoch == replica.epoch:
-            replica.ended(now, self.service, self.rows, self.cost_s, execution)
 
 
 class _Block:

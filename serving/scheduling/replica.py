@@ -9,6 +9,8 @@ fill a bound that they have nothing to do with.
 
 from __future__ import annotations
 
+from typing import Any
+
 from serving.scheduling.executions import Execution, Executions
 from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Full, Service
@@ -216,3 +218,51 @@ class Replica:
             self.fill = max(LEAST_FILL, self.fill * SHRINK)
         else:
             self.fill = min(1.0, self.fill + GROW)
+
+
+class Ticket:
+    """A request that was let in. `due` is when its share of the work must be done, `deadline` when its answer must be there."""
+
+    __slots__ = (
+        "cost_s",
+        "deadline",
+        "due",
+        "epoch",
+        "execution",
+        "in_line",
+        "predicted_s",
+        "priority",
+        "replica",
+        "request",
+        "rows",
+        "sent",
+        "service",
+    )
+
+    def __init__(
+        self, request: Any, service: Service, rows: float, deadline: float, due: float, cost_s: float, priority: int
+    ) -> None:
+        self.request = request
+        self.service = service
+        self.rows = rows
+        self.deadline = deadline
+        self.due = due
+        self.cost_s = cost_s
+        self.priority = priority
+        self.in_line = False
+        self.replica: Replica | None = None  # where it was sent
+        self.epoch = 0  # of that server's bookings
+        self.execution: Execution | None = None  # there, that it is thought to be part of
+        self.sent = 0.0
+        self.predicted_s = 0.0  # from being sent to its answer
+
+    def book(self, now: float, replica: Replica) -> None:
+        """On this server, from now on."""
+        self.replica, self.epoch = replica, replica.epoch
+        self.execution, self.predicted_s = replica.sent(now, self.service, self.rows, self.cost_s)
+
+    def end(self, now: float) -> None:
+        """Answered or lost. What its server was left out for counts there no longer."""
+        replica, execution = self.replica, self.execution
+        if replica is not None and execution is not None and self.epoch == replica.epoch:
+            replica.ended(now, self.service, self.rows, self.cost_s, execution)

@@ -7,9 +7,8 @@ from itertools import count
 
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Replica, Ticket
 
 TENTH = Service(Curve(((1, 0.1),)))  # a request takes a tenth of a second and there is no batching
 FIFTH = Service(Curve(((1, 0.2),)))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Correction, Service
+from serving.scheduling.replica import Ticket
 from tests.scheduling.servers import FIFTH, TENTH, Exact, pool
 
 GPU = Service(Curve(((1, 0.01), (8, 0.02))), num_instances=2, max_batch=8)

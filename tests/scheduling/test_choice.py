@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
+from serving.scheduling.replica import Ticket
 from tests.scheduling.servers import Exact, pool
 
 CPU = Service(Curve(((1, 0.010), (8, 0.080))), max_batch=64)  # slow, cheap, and rows gain nothing together

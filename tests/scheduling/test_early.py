@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from serving.scheduling.line import Ticket
 from serving.scheduling.margin import FADE_S, LATE_SHARE, Early
+from serving.scheduling.replica import Ticket
 from tests.scheduling.servers import TENTH, pool
 
 

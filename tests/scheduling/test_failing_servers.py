@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.line import Ticket
 from serving.scheduling.outliers import WELL
+from serving.scheduling.replica import Ticket
 from tests.scheduling.servers import TENTH, pool
 
 FAILS_S = 0.001  # how fast the ill one answers

@@ -19,9 +19,8 @@ import pytest
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, choose
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Replica, Ticket
 
 BATCH = 8
 LASTING_S = 6.0

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import MAX_BLOCK, Line, Ticket
+from serving.scheduling.line import MAX_BLOCK, Line
 from serving.scheduling.prediction import Service
+from serving.scheduling.replica import Ticket
 
 SERVICE = Service(Curve(((1, 1.0),)))
 STEP = 1 / 64  # all times here are multiples of it, so that sums are exact

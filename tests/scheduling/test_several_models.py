@@ -10,8 +10,8 @@ import pytest
 
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Full, Service
+from serving.scheduling.replica import Ticket
 from tests.scheduling.servers import TENTH, pool
 
 ALONE = Service(Curve(((1, 0.002),)))  # does not batch: two may be in flight

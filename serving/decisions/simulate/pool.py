@@ -12,9 +12,8 @@ from collections.abc import Callable
 from serving.decisions.simulate.scenario import PoolSetting
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Replica, Ticket
 
 
 class Server:

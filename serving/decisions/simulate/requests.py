@@ -16,7 +16,7 @@ from math import inf
 from serving.decisions.simulate.outcome import Tally
 from serving.decisions.simulate.pool import Server, SimulatedPool
 from serving.scheduling.choice import choose, that_take, turn_of
-from serving.scheduling.line import Ticket
+from serving.scheduling.replica import Ticket
 
 LEARN_EVERY = 8  # answers: with the same belief most of them say the same
 Stretch = Callable[

@@ -26,7 +26,7 @@ from serving.gateway.request.route import Destination, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
-from serving.scheduling.line import Ticket
+from serving.scheduling.replica import Ticket
 
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
 SWEEP_S = 0.25  # how late a server that was left out is tried again

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from serving.errors import BadRequest
-from serving.protocol.budget import INPUTS, OUTPUTS, require_clear, require_few, require_few_parameters
+from serving.protocol.budget import INPUTS, OUTPUTS, SMALL_BYTES, require_clear, require_few, require_few_parameters
 from serving.protocol.v2.datatypes import INTEGER_RANGES, MAX_DIMENSION, check_shape
 from serving.protocol.v2.parameters import check_parameters, json_type, unknown
 
@@ -214,7 +214,8 @@ def _check_input(entry: dict[str, Any], size: int, index: int) -> None:
 
 def parse(head: bytes) -> dict[str, Any]:
     """The JSON part as an object. Raises BadRequest."""
-    require_few(head)
+    if len(head) > SMALL_BYTES:
+        require_few(head)
     try:
         request = orjson.loads(head)
     except orjson.JSONDecodeError as error:

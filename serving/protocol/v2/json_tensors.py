@@ -19,7 +19,7 @@ import orjson
 
 from serving.errors import BadRequest, RequestError, TooLarge
 from serving.protocol import json_arrays
-from serving.protocol.budget import TEXTS, require_few
+from serving.protocol.budget import TEXTS
 from serving.protocol.json_arrays import Array, Kind, Text, Unreadable
 from serving.protocol.v2.datatypes import HOLDS, INTEGER_RANGES
 from serving.protocol.v2.explain import described, mistake_in, wrong_count
@@ -56,7 +56,6 @@ def to_binary(head: bytes, body_size: int, most_bytes: int, claim: Callable[[int
     """
     head = head.strip(json_arrays.SPACES)
     rest, arrays = json_arrays.cut(head, b"data")
-    require_few(rest)
     request = parse(rest)
     checked = check_request(request, rest, body_size)
     inputs = request.get("inputs")

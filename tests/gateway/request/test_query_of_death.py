@@ -18,9 +18,8 @@ from serving.gateway.request.route import Destination, Route
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
 from serving.scheduling.curve import Curve
-from serving.scheduling.line import Ticket
 from serving.scheduling.prediction import Service
-from serving.scheduling.replica import Replica
+from serving.scheduling.replica import Replica, Ticket
 from serving.scheduling.routing import Decision, Variant
 
 ROUTE = Route("m", "m", False, False, [], [], {}, 1, inf, True)
