@@ -153,7 +153,7 @@ def test_building_without_a_builder_says_what_to_install(tmp_path: Path) -> None
         timeout=30,
     )
     assert done.returncode == 3
-    assert "needs docker or buildah, and neither is here" in done.stderr
+    assert "docker or buildah" in done.stderr
 
 
 def test_an_image_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
@@ -167,6 +167,5 @@ def test_an_image_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None
         timeout=30,
     )
     assert done.returncode == 2
-    assert (
-        "there is no image gatway; there are gateway triton-cpu triton-cpu-openvino triton-gpu loadtest" in done.stderr
-    )
+    assert "triton-cpu triton-cpu-openvino triton-gpu" in done.stderr
+    assert "loadtest" in done.stderr

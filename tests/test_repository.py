@@ -121,7 +121,7 @@ def test_one_flipped_bit_in_any_file_is_noticed_and_named(repository: Repository
     content = bytearray((variant.directory / file).read_bytes())
     content[len(content) // 2] ^= 1
     (variant.directory / file).write_bytes(content)
-    with pytest.raises(DigestMismatch, match=f"digits-int8: {file} changed after its gate") as caught:
+    with pytest.raises(DigestMismatch, match=rf"digits-int8.*{file}.*changed") as caught:
         variant.verify()
     assert caught.value.file == file
     assert exit_code(caught.value) == 2
@@ -139,7 +139,7 @@ def test_a_file_that_triton_would_pick_up_beside_the_gated_ones_is_noticed(repos
     variant = repository.variant("digits-fp32")
     (variant.directory / added).parent.mkdir(exist_ok=True)
     (variant.directory / added).write_bytes(b"not gated")
-    with pytest.raises(DigestMismatch, match=f"{added} was added after the gate"):
+    with pytest.raises(DigestMismatch, match=rf"{added}.*added"):
         variant.verify()
 
 
@@ -156,7 +156,7 @@ def test_a_directory_without_a_record_is_listed_as_ungated_and_is_no_variant(rep
     (repository.path / "digits-int8" / RECORD_FILE).unlink()
     assert [variant.name for variant in repository.variants()] == ["digits-fp16", "digits-fp32"]
     assert repository.ungated() == ["digits-int8"]
-    with pytest.raises(UserError, match=r"has no tandem.json, so nothing proves it"):
+    with pytest.raises(UserError, match=r"tandem.json.*proves"):
         repository.variant("digits-int8")
 
 
@@ -170,36 +170,36 @@ def test_a_renamed_directory_is_an_error_because_triton_would_serve_it_under_a_f
     repository: Repository,
 ) -> None:
     (repository.path / "digits-int8").rename(repository.path / "digits-int9")
-    with pytest.raises(UserError, match="is the record of digits-int8, but lies in digits-int9"):
+    with pytest.raises(UserError, match=r"record.*digits-int8.*digits-int9"):
         repository.variants()
 
 
 def test_a_record_of_another_precision_than_known_is_an_error(repository: Repository) -> None:
     directory = (repository.path / "digits-int8").rename(repository.path / "digits-int4")
     (directory / RECORD_FILE).write_text(changed(lambda data: data.update(variant="int4")))
-    with pytest.raises(UserError, match="unknown variant 'int4'; did you mean 'int8'"):
+    with pytest.raises(UserError, match=r"unknown.*'int4'.*'int8'"):
         repository.variants()
 
 
 def test_a_broken_record_is_an_error_and_not_an_absence(repository: Repository) -> None:
     (repository.path / "digits-int8" / RECORD_FILE).write_bytes(b"\xff{")
-    with pytest.raises(UserError, match=r"digits-int8/tandem.json cannot be read"):
+    with pytest.raises(UserError, match=r"digits-int8/tandem.json.*read"):
         repository.variants()
 
 
 def test_a_record_without_the_models_digest_is_an_error(repository: Repository) -> None:
     (repository.path / "digits-int8" / RECORD_FILE).write_text(changed(lambda data: data["files"].pop(MODEL_FILE)))
-    with pytest.raises(UserError, match=r"has no digest of 1/model.onnx"):
+    with pytest.raises(UserError, match=r"digest.*1/model.onnx"):
         repository.variants()
 
 
 def test_a_misspelt_variant_is_answered_with_the_nearest_one(repository: Repository) -> None:
-    with pytest.raises(UserError, match="no variant 'digits-int88'; did you mean 'digits-int8'"):
+    with pytest.raises(UserError, match=r"variant.*'digits-int88'.*'digits-int8'"):
         repository.variant("digits-int88")
 
 
 def test_a_repository_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no model repository at"):
+    with pytest.raises(UserError, match=r"model.*repository"):
         Repository(tmp_path / "nowhere").variants()
 
 
@@ -476,13 +476,13 @@ def test_a_check_passes_on_the_right_side_of_its_limit_and_never_with_nan(
 
 
 def test_a_pool_that_a_variant_does_not_know_is_an_error() -> None:
-    with pytest.raises(UserError, match="knows nothing of pool 'gpuu'; did you mean 'gpu'"):
+    with pytest.raises(UserError, match=r"knows.*'gpuu'.*'gpu'"):
         Repository(COMMITTED).variant("digits-fp32").config("gpuu")
 
 
 def test_a_variant_that_may_run_nowhere_cannot_be_rendered() -> None:
     nowhere = replace(ODD, pools={"cpu": PoolGate("refused", "cpu", "spoilt")})
-    with pytest.raises(UserError, match="may run on no pool"):
+    with pytest.raises(UserError, match=r"run.*pool"):
         config_files(nowhere)
 
 

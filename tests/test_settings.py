@@ -113,9 +113,7 @@ def test_prices_are_for_all_pools_or_for_none(tmp_path: Path) -> None:
     text = 'version: 1\npools:\n  a: {urls: ["http://h:1"], device: cpu, price_per_hour: 0.1}\n  b: {urls: ["http://h:2"], device: cpu%s}\n'
     file = tmp_path / "tandem.yaml"
     file.write_text(text % "")
-    with pytest.raises(
-        UserError, match=r"pools\.b: it has no price_per_hour and pools\.a has one; give every pool a price, or none"
-    ):
+    with pytest.raises(UserError, match=r"pools\.b.*price_per_hour.*pools\.a.*price"):
         settings.read_settings(file)
     file.write_text(text % ", price_per_hour: 2")
     assert [pool.price_per_hour for pool in settings.read_settings(file).pools.values()] == [0.1, 2.0]

@@ -190,7 +190,7 @@ def test_a_file_that_holds_no_objects_is_the_users_to_mend(tmp_path: Path, text:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.yaml cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"none\.yaml.*read"):
         requirements_of(tmp_path / "none.yaml", None, ())
 
 
@@ -209,7 +209,7 @@ def test_a_gpu_pool_and_pull_secrets_come_on_top() -> None:
 
 @pytest.mark.parametrize("resource", ["gpu", "amd.com/gpu", "nvidia.com/hostdev", "cpu", ""])
 def test_what_is_no_gpu_resource_is_refused(resource: str) -> None:
-    with pytest.raises(UserError, match=r"nvidia\.com/gpu is the usual one"):
+    with pytest.raises(UserError, match=r"nvidia\.com/gpu.*usual"):
         requirements_of(None, resource, ())
 
 

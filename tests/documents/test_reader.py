@@ -176,10 +176,10 @@ def test_numbers_as_text_are_read_where_the_reader_says_so_and_secrets_are_not_q
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot read the plan .*none\.yaml: No such file"):
+    with pytest.raises(UserError, match=r"read.*none\.yaml"):
         read_document(tmp_path / "none.yaml", "the plan")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="cannot read the plan"):
+    with pytest.raises(UserError, match=r"read.*plan"):
         read_document(tmp_path / "bytes.yaml", "the plan")
 
 

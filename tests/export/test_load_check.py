@@ -99,7 +99,7 @@ def test_a_model_that_takes_neither_one_pixel_nor_an_empty_text_is_loaded_with_t
         values[0].nbytes if name == "pooled" else 4 + len("1")
     )
     (variant.directory / "warmup" / "0.bin").write_bytes(b"another row")
-    with pytest.raises(DigestMismatch, match=r"warmup/0\.bin changed after its gate"):
+    with pytest.raises(DigestMismatch, match=r"warmup/0\.bin.*changed"):
         variant.verify()
 
 
@@ -215,7 +215,7 @@ def test_a_model_that_answers_with_nan_on_a_server_is_not_served(tmp_path: Path)
     def server(_: Path, rows: Arrays) -> LoadResult:
         return LoadResult("a server", {"m-fp32": [np.full((len(rows["image"]), 10), np.nan, np.float32)]}, {})
 
-    with pytest.raises(NotServed, match="gives other answers than the gate measured"):
+    with pytest.raises(NotServed, match=r"answers.*measured"):
         of_pipeline(tmp_path / "new", server)
     assert not (tmp_path / "new").exists()
 

@@ -193,7 +193,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_repository_as_it_was(
 
     monkeypatch.setattr(os, "fsync", full)
     with (
-        pytest.raises(UserError, match="No space left on device; the repository is as it was"),
+        pytest.raises(UserError, match=r"device.*repository"),
         writing(repository, "digits"),
     ):
         publish(repository, record, files)
@@ -246,7 +246,7 @@ def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(UserError, match="another process is exporting digits into"), writing(repository, "digits"):
+        with pytest.raises(UserError, match=r"process.*exporting"), writing(repository, "digits"):
             pass
         other.kill()
     with writing(repository, "digits"):
@@ -255,14 +255,14 @@ def test_a_second_writer_is_turned_away_at_once_and_the_lock_ends_with_the_first
 
 def test_a_repository_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "model_repo").write_text("")
-    with pytest.raises(UserError, match="cannot write to the repository"), writing(tmp_path / "model_repo", "digits"):
+    with pytest.raises(UserError, match=r"write.*repository"), writing(tmp_path / "model_repo", "digits"):
         pass
 
 
 def test_a_repository_that_is_a_link_to_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "model_repo").symlink_to(tmp_path / "gone")
     with (
-        pytest.raises(UserError, match="it is a link to nothing, not a folder"),
+        pytest.raises(UserError, match=r"link.*folder"),
         writing(tmp_path / "model_repo", "digits"),
     ):
         pass
@@ -279,7 +279,7 @@ def test_what_tandem_did_not_write_is_never_replaced(repository: Path, kind: str
     mine = theirs / "1" / "model.onnx" if kind == "a folder" else theirs
     mine.write_bytes(b"my only copy")
     with (
-        pytest.raises(UserError, match=r"has no tandem\.json, so Tandem did not write it.*as it was"),
+        pytest.raises(UserError, match=r"tandem\.json.*Tandem"),
         writing(repository, "digits"),
     ):
         publish(repository, record, files)
@@ -332,7 +332,7 @@ def test_two_models_are_written_at_the_same_time_and_neither_removes_the_others_
         with writing(repository, "other"):
             publish(repository, replace(fp32, model="other"), shared).verify()
             publish(repository, record, files).verify()
-        with pytest.raises(UserError, match="another process is exporting digits into"), writing(repository, "digits"):
+        with pytest.raises(UserError, match=r"process.*exporting"), writing(repository, "digits"):
             pass
         publish(repository, record, files).verify()
     assert hidden(repository) == []

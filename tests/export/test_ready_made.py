@@ -87,7 +87,7 @@ def test_a_slower_variant_is_refused_and_kept_when_told_so(
 ) -> None:
     (tmp_path / "slow.onnx").write_bytes(spoil.slowed(fp32))
     before = content(repository)
-    with pytest.raises(Slower, match=r"digits-int8 refused: slower than FP32.*--keep-slow"):
+    with pytest.raises(Slower, match=r"digits-int8.*refused.*FP32.*--keep-slow"):
         export(tmp_path / "slow.onnx", repository, keeps_slow=False)
     assert content(repository) == before
     variant = export(tmp_path / "slow.onnx", repository)
@@ -175,7 +175,7 @@ def test_without_data_it_is_judged_on_what_fp32_kept_under_the_name_that_it_has_
     gate = export(int8, repository, data=None).record.gate
     assert (gate.dataset, gate.dataset_digest) == (kept.dataset, kept.dataset_digest)
     (repository / "digits-fp32" / "gate.npz").unlink()
-    with pytest.raises(UserError, match="digits-fp32 kept no data to judge on; give some with --data"):
+    with pytest.raises(UserError, match=r"digits-fp32.*judge.*--data"):
         export(int8, repository, data=None)
 
 

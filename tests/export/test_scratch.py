@@ -147,5 +147,5 @@ def test_a_disk_without_room_for_what_is_timed_says_the_way_out(
     with scratch("test") as folder, pytest.raises(EnvironmentFault, match=message), writing_into(folder):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(EnvironmentFault, match="set TMPDIR to a disk with room"), scratch("test"):
+    with pytest.raises(EnvironmentFault, match=r"TMPDIR.*disk"), scratch("test"):
         pass

@@ -169,7 +169,7 @@ def test_a_record_that_cannot_be_read_belongs_to_its_model(broken: Path) -> None
     assert not verify(broken, model="digits", digests_only=True).has_passed
     others = verify(broken, model="numbers", digests_only=True)
     assert (others.has_passed, list(others.unread)) == (True, ["digits-fp16"])
-    with pytest.raises(UserError, match="has no model 'digit'; did you mean 'digits'"):
+    with pytest.raises(UserError, match=r"model.*'digit'.*'digits'"):
         verify(broken, model="digit")
 
 
@@ -325,16 +325,14 @@ def test_data_that_does_not_fit_the_model_is_the_users_to_mend(bare: Path, tmp_p
     with pytest.raises(UserError, match="unknown array 'picture'"):
         verify(bare, data=tmp_path / "x.npz")
     (tmp_path / "x.csv").write_text("text\na\n")
-    with pytest.raises(UserError, match=r"takes images; give its inputs as \.npz"):
+    with pytest.raises(UserError, match=r"images.*\.npz"):
         verify(bare, data=tmp_path / "x.csv")
 
 
 def test_data_of_one_model_is_not_guessed_to_be_of_another(bare: Path) -> None:
     shutil.copytree(bare / "digits-fp32", bare / "numbers-fp32")
     edit(bare, "numbers-fp32", lambda data: data.update(model="numbers"))
-    with pytest.raises(
-        UserError, match="--data is of one model, and the repository has digits, numbers; say which with --model"
-    ):
+    with pytest.raises(UserError, match=r"--data.*repository.*--model"):
         verify(bare, data=PAYLOAD)
     found = verify(bare, data=PAYLOAD, model="numbers")
     assert [(variant.name, variant.gate) for variant in found.variants] == [("numbers-fp32", PASSED)]

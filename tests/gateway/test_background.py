@@ -61,7 +61,7 @@ def test_a_sweep_that_failed_once_still_wakes_what_waits(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["triton..svc", "a" * 64 + ".svc"])
 def test_a_name_that_no_host_can_have_has_no_address(name: str) -> None:
-    with pytest.raises(NoAddress, match="no host can have this name"):
+    with pytest.raises(NoAddress, match=r"host.*name"):
         asyncio.run(look_up(name, 8000))
 
 

@@ -149,7 +149,8 @@ def test_a_gateway_before_nothing_fails_with_what_is_missing(empty: Running, ren
 def test_no_gateway_fails_with_its_address(render: Render) -> None:
     done = helm_test(render, "http://127.0.0.1:9", loads=["digits-fp32"], timeout_s="0")
     assert done.returncode == 1
-    assert "after 0 s: no answer from http://127.0.0.1:9/v2/repository/index: [Errno 111]" in done.stderr
+    assert "http://127.0.0.1:9/v2/repository/index" in done.stderr
+    assert "[Errno 111]" in done.stderr
 
 
 # -- the pod -----------------------------------------------------------------------------------------------------------------

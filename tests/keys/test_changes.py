@@ -56,7 +56,7 @@ def test_an_unknown_id_is_told_with_the_nearest_and_a_key_is_not_told(tmp_path: 
         revoke(file, almost, NOW)
     other = f"tdm_{'f' * 12}_{'7' * 64}"
     for unknown in ("x", other, other[:-1]):
-        with pytest.raises(UserError, match="no key has this id") as refused:
+        with pytest.raises(UserError, match=r"key.*id") as refused:
             revoke(file, unknown, NOW)
         assert "7" * 20 not in str(refused.value)
     with pytest.raises(UserError, match="No such file"):
@@ -74,13 +74,13 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, name: str, 
 def test_a_broken_file_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text("{}")
-    with pytest.raises(UserError, match="not a file of API keys"):
+    with pytest.raises(UserError, match=r"file.*API"):
         add(file, "one", ONE, NOW)
     assert file.read_text() == "{}"
 
 
 def test_a_folder_that_is_not_there_is_told_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="in a folder that exists"):
+    with pytest.raises(UserError, match=r"folder.*exists"):
         add(tmp_path / "none" / "keys.json", "one", ONE, NOW)
 
 

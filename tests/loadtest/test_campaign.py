@@ -135,9 +135,7 @@ def test_what_stops_a_campaign_is_one_line_and_an_exit_code(
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ResultsError, match=r"holds no manifest\.json; give a directory that `tandem campaign run` wrote"
-    ):
+    with pytest.raises(ResultsError, match=r"manifest\.json.*directory.*`tandem.*run`"):
         report(tmp_path)
 
 

@@ -116,14 +116,14 @@ def test_what_is_no_campaign_at_all_is_refused(text: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CampaignFileError, match=r"gone\.yaml: No such file"):
+    with pytest.raises(CampaignFileError, match=r"gone\.yaml.*file"):
         read_campaign(tmp_path / "gone.yaml")
 
 
 def test_a_file_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_bytes(GOOD.replace("name: mine", "name: m\xfcde").encode("latin-1"))
-    with pytest.raises(CampaignFileError, match=r"c\.yaml: it is not text in UTF-8 \(byte 18\)"):
+    with pytest.raises(CampaignFileError, match=r"c\.yaml.*text.*UTF-8.*18"):
         read_campaign(file)
 
 

@@ -93,7 +93,7 @@ def test_what_only_one_report_has_is_named() -> None:
 
 
 def test_one_name_with_two_units_is_refused() -> None:
-    with pytest.raises(ValueError, match="rate is in requests/s before and in s after"):
+    with pytest.raises(ValueError, match=r"rate.*requests/s"):
         compare([rate(1.0)], [seconds(1.0, name="rate")])
 
 
@@ -259,17 +259,17 @@ def test_what_is_no_report_is_the_users_to_correct(content: str | None, why: str
 
 def test_a_directory_without_a_report_says_how_to_make_it(tmp_path: Path) -> None:
     directory = make.campaign(tmp_path / "r", *make.two_arms())
-    with pytest.raises(ResultsError, match=r"has no report\.json yet; make it with `tandem campaign report"):
+    with pytest.raises(ResultsError, match=r"report\.json.*`tandem.*campaign"):
         read(directory)
 
 
 def test_reports_of_two_kinds_or_of_nothing_in_common_are_refused(tmp_path: Path) -> None:
     campaign, file = results(tmp_path / "a"), written(tmp_path / "v.json", verdict())
-    with pytest.raises(ResultsError, match=r"is of a campaign and .* of a verdict"):
+    with pytest.raises(ResultsError, match=r"campaign.*verdict"):
         run(CompareOptions(campaign, file))
     other = results(tmp_path / "b", load=Load(1.0, 2.0, 3, 7, users=(2,)), arms=tuple(replace(arm, name=arm.name + "x") for arm in make.ARMS),
                     baseline="fp32-cpux", runs=())  # fmt: skip
-    with pytest.raises(ResultsError, match="measured nothing that is named alike"):
+    with pytest.raises(ResultsError, match=r"measured.*alike"):
         run(CompareOptions(campaign, other))
 
 

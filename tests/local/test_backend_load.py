@@ -97,7 +97,7 @@ def test_it_refuses_and_gives_the_reason_in_one_line(small_models: Served, what:
 def test_a_model_that_lacks_a_configured_input_of_several_says_which(small_models: Served) -> None:
     pair: list[models.Value] = [("x", "fp32", [-1, 4])]
     config = models.config("types", pair, [("fp32_out", "fp32", ["n", "m"])])
-    with pytest.raises(LoadFailed, match="the model has no input 'x'"):
+    with pytest.raises(LoadFailed, match=r"model.*'x'"):
         asyncio.run(load(small_models.grpc_url, "types", config))
     assert small_models.http.is_model_ready("types"), "the version that was served before must go on"
 
@@ -129,4 +129,6 @@ def test_numpy_2_is_refused_before_anything_is_read_with_it() -> None:
     """This project's own Python has NumPy 2; Triton's must not."""
     done = subprocess.run([sys.executable, str(BACKEND)], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "ImportError: Triton's stub needs NumPy 1, but its environment has 2." in done.stderr
+    assert "ImportError" in done.stderr
+    assert "NumPy 1" in done.stderr
+    assert "environment" in done.stderr

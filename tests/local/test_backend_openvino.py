@@ -106,7 +106,7 @@ def test_bf16_is_computed_where_the_processor_has_it_and_refused_elsewhere(
 ) -> None:
     config = configs["bf16-on-openvino"]
     if not HAS_BF16:
-        with pytest.raises(LoadFailed, match="needs a processor with amx_bf16 or avx512_bf16"):
+        with pytest.raises(LoadFailed, match=r"processor.*amx_bf16.*avx512_bf16"):
             asyncio.run(load(both, config))
         return
     asyncio.run(load(both, config))
@@ -116,7 +116,7 @@ def test_bf16_is_computed_where_the_processor_has_it_and_refused_elsewhere(
 
 
 def test_a_model_of_which_openvino_computes_nothing_is_refused(both: Served, configs: dict[str, Config]) -> None:
-    with pytest.raises(LoadFailed, match="OpenVINO computes no node of this model"):
+    with pytest.raises(LoadFailed, match=r"OpenVINO.*computes"):
         asyncio.run(load(both, configs["text"]))
 
 

@@ -132,7 +132,7 @@ def test_the_name_of_the_pool_and_the_file_go_together(
 @pytest.mark.parametrize("overrides", [TritonOverrides(instances=1), TritonOverrides(threads=2)])
 def test_what_would_change_the_times_of_the_file_is_an_error(tmp_path: Path, overrides: TritonOverrides) -> None:
     (tmp_path / "t4.yaml").write_text(GOOD)
-    with pytest.raises(UserError, match="instances and threads do nothing for it"):
+    with pytest.raises(UserError, match=r"instances.*threads"):
         prepare("emulated-gpu", ROOT / "model_repo", print, emulate=tmp_path / "t4.yaml", overrides=overrides)
 
 
@@ -148,7 +148,7 @@ def test_batches_that_are_asked_for_are_served_with_the_seconds_of_their_rows(tm
 def test_where_the_test_tool_is_not_installed_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find: Callable[[str], Any] = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "emulated" in name else find(name))
-    with pytest.raises(UserError, match="it is in no package and in no image"):
+    with pytest.raises(UserError, match=r"package.*image"):
         prepare("emulated-gpu", ROOT / "model_repo", print, emulate=tmp_path / "t4.yaml")
 
 

@@ -149,7 +149,7 @@ def test_a_really_missing_wheel_is_exit_code_3_and_leaves_no_environment(
     (tmp_path / "wheels").mkdir()
     monkeypatch.setenv("TANDEM_WHEELS", str(tmp_path / "wheels"))
     engine = dataclasses.replace(TINY, pins=("tandem-no-such-wheel==1.0",))
-    with pytest.raises(EnvironmentFault, match=r"tandem-no-such-wheel==1\.0 is not in .*wheels for Python"):
+    with pytest.raises(EnvironmentFault, match=r"tandem-no-such-wheel==1\.0.*wheels"):
         ensure(engine, lambda _: None)
     assert find(engine) is None
     assert "tandem-no-such-wheel" in Path(f"{folder_of(engine)}.log").read_text()
@@ -157,7 +157,7 @@ def test_a_really_missing_wheel_is_exit_code_3_and_leaves_no_environment(
 
 def test_a_folder_of_wheels_that_is_none_is_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TANDEM_WHEELS", "/nowhere/at/all")
-    with pytest.raises(UserError, match="TANDEM_WHEELS is /nowhere/at/all, which is no folder"):
+    with pytest.raises(UserError, match=r"TANDEM_WHEELS.*/nowhere/at/all.*folder"):
         ensure(TINY, lambda _: None)
 
 
@@ -166,7 +166,7 @@ def test_a_cache_that_cannot_be_written_says_which_setting_moves_it(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(EnvironmentFault, match="set TANDEM_CACHE to another folder"):
+    with pytest.raises(EnvironmentFault, match=r"TANDEM_CACHE.*folder"):
         ensure(TINY, lambda _: None)
 
 

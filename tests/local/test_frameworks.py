@@ -97,7 +97,7 @@ def test_extras_that_name_each_other_end() -> None:
 
 
 def test_an_extra_that_does_not_exist_is_named() -> None:
-    with pytest.raises(UserError, match="tandem-serving has no extra 'tensorflow'"):
+    with pytest.raises(UserError, match=r"tandem-serving.*extra.*'tensorflow'"):
         requirements("tensorflow", SAID)
 
 
@@ -220,7 +220,7 @@ def test_constraints_hold(tiny: Frameworks) -> None:
 @pytest.mark.slow
 def test_a_package_that_is_nowhere_is_named_with_the_place_that_was_searched(tmp_path: Path) -> None:
     wanted = Frameworks("tiny", ("tandem-no-such-package>=3",))
-    with pytest.raises(EnvironmentFault, match=r"tandem-no-such-package>=3 is not in .*/wheels for Python") as fault:
+    with pytest.raises(EnvironmentFault, match=r"tandem-no-such-package>=3.*/wheels.*Python") as fault:
         made(wanted, is_yes=True, say=silent)
     assert str(fault.value).endswith(f"(log: {wanted.folder}.log)")
     assert not wanted.is_complete
@@ -247,9 +247,7 @@ def test_what_pip_says_becomes_one_line_about_this_environment(tmp_path: Path, w
 
 def test_without_the_space_nothing_is_begun(cache: Path) -> None:
     wanted = Frameworks("tiny", (), size_mb=10**9)
-    with pytest.raises(
-        EnvironmentFault, match=r"GB left, an environment with \[tiny\] takes 1000000\.0 GB: free some or set"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"GB.*environment.*\[tiny\].*1000000\.0 GB"):
         made(wanted, is_yes=True, say=silent)
     assert not wanted.folder.exists()
 
@@ -259,7 +257,7 @@ def test_a_cache_that_cannot_be_written_says_which_setting_moves_it(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(EnvironmentFault, match="set TANDEM_CACHE to another folder"):
+    with pytest.raises(EnvironmentFault, match=r"TANDEM_CACHE.*folder"):
         made(Frameworks("tiny", ()), is_yes=True, say=silent)
 
 
@@ -315,7 +313,7 @@ def test_a_command_that_went_on_in_an_incomplete_environment_does_not_go_on_for_
     tiny: Frameworks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tiny.folder))
-    with pytest.raises(EnvironmentFault, match="lost packages: delete it and run this again"):
+    with pytest.raises(EnvironmentFault, match=r"packages.*delete"):
         made(tiny, is_yes=True, say=silent)
 
 
@@ -375,7 +373,7 @@ def test_an_installed_project_comes_without_its_neighbours(
 
 
 def test_a_python_that_does_not_run_is_the_machines_fault(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match=r"cannot run .*nowhere: No such file"):
+    with pytest.raises(EnvironmentFault, match=r"nowhere.*file"):
         run_there(tmp_path / "nowhere", [])
 
 

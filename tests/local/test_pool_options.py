@@ -172,7 +172,7 @@ def test_how_a_triton_is_started_is_for_the_triton_and_not_for_the_gateway(tmp_p
 
 @pytest.mark.parametrize("key", TRITONS)
 def test_how_to_start_a_triton_that_runs_already_is_an_error(tmp_path: Path, key: str) -> None:
-    with pytest.raises(UserError, match=rf"pools\.cpu\.{key} would do nothing: its Tritons run already, by its urls"):
+    with pytest.raises(UserError, match=rf"pools\.cpu\.{key}.*Tritons"):
         told(tmp_path, {"cpu": {"urls": ["http://far:8000"], key: TRITONS[key]}})
 
 

@@ -111,7 +111,7 @@ def test_a_leash_on_a_parent_that_has_gone_starts_nothing() -> None:
     command[command.index(str(os.getpid()))] = "1"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == ""
-    assert "the parent has gone" in done.stderr
+    assert "parent has gone" in done.stderr
 
 
 def is_up(log: Path) -> bool:
@@ -215,5 +215,5 @@ def test_a_card_is_named_by_its_driver(tmp_path: Path) -> None:
 
 def test_a_gpu_pool_without_a_card_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpu_name", lambda: None)
-    with pytest.raises(UserError, match=r"no NVIDIA card with a driver on this machine.*--pool gpu=http://HOST:8000"):
+    with pytest.raises(UserError, match=r"NVIDIA.*machine.*--pool gpu=http://HOST:8000"):
         devices.require_gpu()

@@ -108,7 +108,7 @@ def test_what_was_killed_is_started_again_and_the_others_go_on(tmp_path: Path) -
 def test_what_is_refused_at_its_first_start_is_given_up_at_once_with_its_words(tmp_path: Path) -> None:
     async def story(run: Run) -> None:
         run.add("one", "2 tandem: port 5 is taken")
-        with pytest.raises(UserError, match=r"^one: port 5 is taken \(log: "):
+        with pytest.raises(UserError, match=r"port.*5"):
             await run.keep()
         assert run.said == []
 

@@ -208,7 +208,7 @@ def test_what_gives_no_image_says_why(data: bytes, says: str) -> None:
 
 
 def test_a_line_that_would_explode_when_its_short_edge_is_resized_is_not_resized() -> None:
-    with pytest.raises(BadImage, match=r"more than 89\.5 million pixels"):
+    with pytest.raises(BadImage, match=r"89\.5.*million"):
         decode(saved(Image.new("L", (50_000, 1))), replace(PHOTOGRAPH, resize_shortest=256))
 
 
@@ -270,9 +270,9 @@ def test_a_caller_may_take_fewer_formats_and_fewer_pixels() -> None:
     with pytest.raises(BadImage, match=r"is none of JPEG, PNG, WEBP$"):
         decode(gif, PLAIN, formats=images.WEB_FORMATS)
     assert decode(image, PLAIN, max_pixels=100).shape == (3, 4, 6)
-    with pytest.raises(BadImage, match="unpacks to more than"):
+    with pytest.raises(BadImage, match="unpacks"):
         decode(image, PLAIN, max_pixels=99)
-    with pytest.raises(BadImage, match="unpacks to more than"):  # what it is resized to counts too
+    with pytest.raises(BadImage, match="unpacks"):  # what it is resized to counts too
         decode(saved(Image.new("L", (100, 1))), replace(PHOTOGRAPH, resize_shortest=256), max_pixels=10_000)
 
 

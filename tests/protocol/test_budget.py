@@ -40,14 +40,14 @@ def test_whatever_texts_hold_and_wherever_pieces_end_the_count_is_right(
         patch.setattr(budget, "PIECE_BYTES", piece)
         require_few_values(body, number, "")
         if number:
-            with pytest.raises(BadRequest, match=rf"more values than any right request has \({number - 1}\)"):
+            with pytest.raises(BadRequest, match=rf"request.*\({number - 1}\)"):
                 require_few_values(body, number - 1, "")
 
 
 @pytest.mark.parametrize("value", [b"[1]", b"{}", b"1", b'""', b"[[[]]]"])
 def test_millions_of_values_are_refused_before_they_are_parsed(value: bytes) -> None:
     many = b",".join([value] * 140_000)
-    with pytest.raises(BadRequest, match="send 3 texts and 5 tokens at most"):
+    with pytest.raises(BadRequest, match=r"3.*5.*tokens"):
         openai.read_embeddings(b'{"model":"m","input":[%b]}' % many, 3, 5)
     with pytest.raises(BadRequest, match="; 3 images at most"):
         classify.read(b'{"images":[%b]}' % many, None, b"", 3)

@@ -39,6 +39,6 @@ def test_an_error_is_told_in_openais_words(
 
 @pytest.mark.parametrize("again", [b'"input"', b'"inp\\u0075t"'])
 def test_a_field_that_stands_twice_is_an_error(again: bytes) -> None:
-    with pytest.raises(errors.BadRequest, match="'input' twice in one object"):
+    with pytest.raises(errors.BadRequest, match=r"'input'.*object"):
         openai.read_embeddings(b'{"model":"m","input":"a: b",%b:"c"}' % again, 8, 100)
     assert openai.read_embeddings(b'{"model":"m","input":"\\"input\\": b"}', 8, 100).texts == ['"input": b']

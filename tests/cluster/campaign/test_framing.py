@@ -62,7 +62,7 @@ def test_other_lines_are_not_taken_and_lines_of_the_results_are(sent: list[str])
 
 
 def test_a_log_without_results_says_so() -> None:
-    with pytest.raises(Incomplete, match="ends before the results"):
+    with pytest.raises(Incomplete, match=r"ends.*results"):
         taken(["run 1/2", "Killed"]).archive()
 
 
@@ -70,7 +70,7 @@ def test_a_log_without_results_says_so() -> None:
 def test_a_line_that_is_missing_is_told(sent: list[str], missing: int) -> None:
     rest = list(sent)
     del rest[missing]
-    with pytest.raises(Incomplete, match=rf"{len(sent) - 3} of the {len(sent) - 2} lines"):
+    with pytest.raises(Incomplete, match=rf"{len(sent) - 3}.*{len(sent) - 2}.*lines"):
         taken(rest).archive()
 
 
@@ -130,7 +130,7 @@ def link(name: str) -> tarfile.TarInfo:
 
 @pytest.mark.parametrize("member", [tarfile.TarInfo("../out"), tarfile.TarInfo("/out"), link("a")])
 def test_no_file_is_written_elsewhere(tmp_path: Path, member: tarfile.TarInfo) -> None:
-    with pytest.raises(Incomplete, match="which no campaign writes"):
+    with pytest.raises(Incomplete, match=r"campaign.*writes"):
         unpack(archive((member, b"")), tmp_path / "home")
     assert read(tmp_path) == {}
 

@@ -95,20 +95,20 @@ def test_a_key_is_taken_where_one_is_asked_for() -> None:
 def test_one_release_of_several_has_to_be_named() -> None:
     both = (gateway("tandem"), gateway("other"))
     assert found(*both, release="other").url == "http://other-gateway:80"
-    with pytest.raises(UserError, match="give --release, there are other, tandem"):
+    with pytest.raises(UserError, match=r"--release.*tandem"):
         found(*both)
-    with pytest.raises(UserError, match="no release 'x' with a gateway in namespace 'serve'; there is tandem"):
+    with pytest.raises(UserError, match=r"'x'.*namespace.*'serve'"):
         found(release="x")
-    with pytest.raises(UserError, match="no Tandem with a gateway"):
+    with pytest.raises(UserError, match=r"Tandem.*gateway"):
         found(of("triton"))
 
 
 def test_a_gateway_that_is_not_ready_or_has_no_service_is_told() -> None:
-    with pytest.raises(EnvironmentFault, match="tandem cluster status says why"):
+    with pytest.raises(EnvironmentFault, match=r"tandem.*cluster"):
         found({**gateway(), "status": {}})
-    with pytest.raises(EnvironmentFault, match="none with a port named http"):
+    with pytest.raises(EnvironmentFault, match=r"port.*http"):
         found(services=[service(port="admin"), service("other")])
-    with pytest.raises(EnvironmentFault, match="may not see services"):
+    with pytest.raises(EnvironmentFault, match=r"see.*services"):
         found(services=None)
 
 
@@ -192,7 +192,7 @@ def test_files_that_a_config_map_cannot_hold_are_refused() -> None:
     with pytest.raises(UserError, match=r"big\.npz: 1,048,576.*give --image"):
         given(files={"mine.yaml": b"v", "big.npz": bytes(2**20)}).check()
     for path in ("/data/a.csv", "../a.csv"):
-        with pytest.raises(UserError, match="keep it beside the campaign file"):
+        with pytest.raises(UserError, match=r"campaign.*file"):
             given(files={"mine.yaml": b"v", path: b""}).check()
 
 

@@ -32,7 +32,7 @@ def test_a_key_that_no_header_can_carry_is_refused_at_the_start(
         options = replace(options, key_file=tmp_path / "key")
     else:
         monkeypatch.setenv("TANDEM_API_KEY", key.replace("\x00", "\x07"))  # no environment holds a NUL
-    with pytest.raises(UserError, match="does not hold one API key on one line"):
+    with pytest.raises(UserError, match=r"hold.*API"):
         run(options)
 
 
@@ -83,5 +83,5 @@ def test_of_several_gpu_pools_it_says_which_is_weighed(options: Options, tmp_pat
     "url", ["localhost:9090", "https://a:9090", "http://a", "http://a:9090/metrics", "http://a:1#b"]
 )
 def test_what_is_no_address_of_gateways_is_refused_with_the_form(options: Options, url: str) -> None:
-    with pytest.raises(UserError, match="not of the form http://HOST:PORT"):
+    with pytest.raises(UserError, match=r"form.*http://HOST:PORT"):
         run(replace(options, gateways=(url,)))

@@ -34,7 +34,7 @@ def test_it_is_in_its_pods_namespace_unless_told_otherwise(account: Path) -> Non
     [{}, {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}, {**HERE, "KUBERNETES_SERVICE_PORT": "tcp://10.0.0.1:443"}],
 )
 def test_a_pod_without_its_servers_address_is_told_so(account: Path, environment: dict[str, str]) -> None:
-    with pytest.raises(UnusableAccount, match="this pod's service account cannot be used"):
+    with pytest.raises(UnusableAccount, match=r"service.*account"):
         ServiceAccount.of_this_pod(None, account, environment)
 
 
@@ -48,7 +48,7 @@ def test_a_pod_without_a_namespace_is_told_so(account: Path) -> None:
 def test_what_is_missing_of_its_account_is_trouble_that_may_pass(account: Path, missing: str) -> None:
     """A volume that is being renewed, say."""
     (account / "token").unlink() if missing == "token" else None
-    with pytest.raises(Unreachable, match="cannot be asked for pods"):
+    with pytest.raises(Unreachable, match=r"asked.*pods"):
         ServiceAccount.of_this_pod(None, account, HERE).items("/api/v1/pods", "pods", name_of)
 
 
@@ -59,7 +59,7 @@ def test_nobody_there_and_a_server_that_it_cannot_trust_are_trouble(account: Pat
     (account / "ca.crt").write_text(Path(certifi.where()).read_text())
     with answering(200, b"{}") if plain else nobody() as address:  # plain HTTP, which is no handshake
         port = address.rpartition(":")[2]
-        with pytest.raises(Unreachable, match="cannot be asked for pods"):
+        with pytest.raises(Unreachable, match=r"asked.*pods"):
             ServiceAccount.of_this_pod(None, account, {**HERE, "KUBERNETES_SERVICE_PORT": port}).items(
                 "/api/v1/pods", "pods", name_of
             )

@@ -52,7 +52,7 @@ def test_few_rows_go_to_the_cheap_pool_and_many_to_the_fast_one() -> None:
 def test_servers_are_as_many_as_were_said() -> None:
     one, three = (replay([FixedPool("cpu", SLOW.service, 0.1, n)], poisson(300, 30.0), 0.3) for n in (1, 3))
     assert three.goodput_rps == pytest.approx(3 * one.goodput_rps, rel=0.05)
-    with pytest.raises(ValueError, match="at least one server"):
+    with pytest.raises(ValueError, match="server"):
         replay([FixedPool("cpu", SLOW.service, 0.1, 0)], [], 0.3)
 
 

@@ -23,7 +23,7 @@ from tests.decisions.simulate.settings import cpu, gpu, run, setting
 
 @pytest.mark.parametrize("times", [(3, 2, 4), (1, 5, 4), (-1, 0, 1)])
 def test_a_cold_start_that_makes_no_sense_is_refused(times: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="least to usual to most"):
+    with pytest.raises(ValueError, match="usual"):
         ColdStart(*times)
 
 
@@ -118,7 +118,7 @@ def test_bursts_are_as_many_times_the_rate_outside_and_as_often_and_as_long_as_a
 
 @pytest.mark.parametrize("wrong", [(0.5, 10, 1), (2, 10, 10), (2, 10, 0), (2, inf, 1), (nan, 10, 1), (2, 10, nan)])
 def test_bursts_that_are_none_or_never_end_are_refused(wrong: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="ends before the next one begins"):
+    with pytest.raises(ValueError, match=r"ends.*begins"):
         Bursts(*wrong)
 
 

@@ -124,12 +124,12 @@ def test_a_curve_may_stand_in_the_file_of_an_emulated_pool_beside_the_scenario(
 def test_a_scenario_that_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_bytes(b"version: \xff\n")
-    with pytest.raises(UserError, match=r"cannot read the scenario .*scenario\.yaml"):
+    with pytest.raises(UserError, match=r"scenario.*scenario\.yaml"):
         read_scenario(path)
 
 
 def test_a_scenario_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read the scenario"):
+    with pytest.raises(UserError, match=r"read.*scenario"):
         read_scenario(tmp_path / "none.yaml")
 
 

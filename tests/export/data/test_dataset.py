@@ -66,7 +66,7 @@ def test_the_digest_is_sha256_over_the_bytes(values: Any) -> None:
     [({}, None), ({"a": IMAGES[:0]}, None), ({"a": IMAGES}, LABELS[:3]), ({"a": IMAGES, "b": IMAGES[:2]}, None)],
 )
 def test_arrays_of_different_lengths_are_no_dataset(inputs: Any, labels: Any) -> None:
-    with pytest.raises(UserError, match="every array needs the same number of rows, 1 or more; got"):
+    with pytest.raises(UserError, match=r"number.*1"):
         Dataset("x", inputs, labels)
 
 

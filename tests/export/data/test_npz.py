@@ -111,37 +111,37 @@ def test_what_is_no_array_of_text_says_so(tmp_path: Path, array: Any, says: str)
 
 
 def test_a_type_that_numpy_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="image: the model takes BF16, which npz files cannot hold"):
+    with pytest.raises(UserError, match=r"image.*BF16"):
         read_npz(write(tmp_path), (Tensor("image", "BF16", (1, 8, 8)),), 10)
 
 
 @pytest.mark.parametrize("labels", [np.array(["a"] * 4), np.array([1, 2, 3, np.nan]), np.array([True] * 4)])
 def test_labels_of_a_model_without_classes_are_finite_numbers(tmp_path: Path, labels: Any) -> None:
-    with pytest.raises(UserError, match=r"labels: want finite numbers \[n, …\], n at least 1"):
+    with pytest.raises(UserError, match=r"numbers.*\[n, …\].*1"):
         read_npz(write(tmp_path, labels=labels), IMAGE, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"image,label\n1,2\n"])
 def test_a_file_that_is_no_npz_says_so(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data.npz").write_bytes(content)
-    with pytest.raises(UserError, match=r"data.npz is not an npz file"):
+    with pytest.raises(UserError, match=r"data.npz.*file"):
         read_npz(tmp_path / "data.npz", IMAGE, 10)
 
 
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere.npz is not there"):
+    with pytest.raises(UserError, match=r"nowhere\.npz"):
         read_npz(tmp_path / "nowhere.npz", IMAGE, 10)
 
 
 def test_a_zip_file_of_something_else_says_so(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "data.npz", "w") as file:
         file.writestr("image", "not an array")
-    with pytest.raises(UserError, match=r"data.npz cannot be read as npz: 'image' is not an array"):
+    with pytest.raises(UserError, match=r"data.npz.*'image'.*array"):
         read_npz(tmp_path / "data.npz", IMAGE, 10)
 
 
 @pytest.mark.parametrize("name", ["pipe.npz", "pipe.csv", "pipe"])
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=f"{name} is not a regular file"):
+    with pytest.raises(UserError, match=rf"{name}.*regular"):
         read(tmp_path / name, IMAGE, 10)

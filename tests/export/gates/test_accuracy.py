@@ -73,7 +73,7 @@ def test_vectors_that_turned_are_refused_by_each_of_their_limits(limits: Limits,
 def test_one_turned_vector_is_found_among_many() -> None:
     reference = X.copy()
     reference[7] = -reference[7]
-    with pytest.raises(AnswersDiffer, match="the worst cosine beside FP32 is -1"):
+    with pytest.raises(AnswersDiffer, match=r"cosine.*FP32.*-1"):
         judge(IDENTITY, [reference], "embedding", limits=Limits(min_cosine_mean=0.9))
 
 
@@ -97,11 +97,9 @@ def test_other_answers_are_judged_as_numbers_and_told_in_their_unit() -> None:
         "absolute_error",
         None,
     )
-    with pytest.raises(AnswersDiffer, match="the largest relative difference beside FP32 is"):
+    with pytest.raises(AnswersDiffer, match=r"difference.*FP32"):
         judge(IDENTITY, shaken(0.3), "other")
-    with pytest.raises(
-        AnswersDiffer, match=r"the largest difference beside FP32 is .* above 1e-06; .* with --max-absolute-error"
-    ):
+    with pytest.raises(AnswersDiffer, match=r"difference.*FP32.*1e-06.*--max-absolute-error"):
         judge(IDENTITY, shaken(0.001), "other", limits=Limits.chosen({"max_absolute_error": 1e-6}))
 
 
@@ -118,7 +116,7 @@ def test_answers_without_floats_are_judged_by_agreement_whatever_the_task(task: 
     reference = (X > 0).astype(np.int64)
     assert [check.metric for check in judge(SIGNS, [reference], task).checks] == ["agreement", "row_difference"]
     reference[0, 0] = 1 - reference[0, 0]
-    with pytest.raises(AnswersDiffer, match=r"the share of answers that agree beside FP32 is 0.975, below 0.99"):
+    with pytest.raises(AnswersDiffer, match=r"answers.*FP32.*0.975.*0.99"):
         judge(SIGNS, [reference], task)
 
 
@@ -137,7 +135,7 @@ def test_decisions_beside_numbers_are_judged_too() -> None:
         "absolute_error",
         "agreement",
     ]
-    with pytest.raises(AnswersDiffer, match="agree beside FP32 is 0, below"):
+    with pytest.raises(AnswersDiffer, match=r"agree.*FP32.*0"):
         judge(BOTH, [whole + 1, X], "other")
 
 
@@ -185,7 +183,7 @@ def test_dynamic_quantisation_may_round_by_the_batch_and_a_plain_leak_may_not() 
         axis=np.array([0]),
         little=0.01,
     )
-    with pytest.raises(RowsDiffer, match=r"in a batch of \d a row changes by 0\.0\d+ \(at most 0\.001\)"):
+    with pytest.raises(RowsDiffer, match=r"changes.*0\.0\d+.*0\.001"):
         judge(leaking, [X], "other")
 
 
@@ -202,13 +200,13 @@ def test_data_that_the_model_does_not_take_is_no_batch_that_fails() -> None:
     """Row 0 fails alone too: an index beyond the table, not a batch dimension that is fixed."""
     lookup = net("y = Gather(table, x)", "(int64[batch,1] x) => (float[batch,1,2] y)", table=np.zeros((3, 2)))
     data = Dataset("x", {"x": np.array([[7], [1], [2]])}, None)
-    with pytest.raises(CannotRun, match=r"m-int8 does not run on a batch of 1: .*indices element out of data bounds"):
+    with pytest.raises(CannotRun, match=r"m-int8.*1.*indices"):
         judge(lookup, [np.zeros((3, 1, 2), np.float32)], "other", data=data)
 
 
 def test_answers_that_lose_their_rows_are_refused() -> None:
     summed = net("y = ReduceSum<keepdims = 1>(x, axis)", "(float[batch,4] x) => (float[one,4] y)", axis=np.array([0]))
-    with pytest.raises(RowsDiffer, match="in a batch of 8 it fails: its output 0 has 1 rows for 8"):
+    with pytest.raises(RowsDiffer, match=r"8.*output.*0.*1.*8"):
         judge(summed, [X], "other")
 
 
@@ -235,7 +233,7 @@ def test_an_ungated_variant_has_no_numbers_but_still_answers_row_by_row() -> Non
     assert (gate.basis, gate.checks, gate.num_samples, gate.batch_sizes) == ("nothing", (), 0, (1, 3, 8))
     assert gate.headline is None
     logarithm = net("y = Log(x)", "(float[batch,4] x) => (float[batch,4] y)")
-    with pytest.raises(NonFinite, match="NaN or infinite values in its answers on made-up inputs"):
+    with pytest.raises(NonFinite, match=r"NaN.*infinite.*made-up"):
         accuracy.ungated("m-int8", logarithm, {"x": X}, 8)
 
 
@@ -270,9 +268,7 @@ def test_a_metric_of_the_users_comes_first_and_decides() -> None:
     def never(reference: Any, answers: Any, labels: Any) -> dict[str, tuple[float, float, bool]]:
         return {"mine": (float("nan"), 0.1, False)}
 
-    with pytest.raises(
-        AnswersDiffer, match=r"m-int8 refused: mine beside FP32 is nan, above 0.1; change the metric's limit"
-    ):
+    with pytest.raises(AnswersDiffer, match=r"m-int8.*FP32.*0.1.*metric's"):
         judge(IDENTITY, [X], "other", metric=never)
 
 
@@ -280,5 +276,5 @@ def test_labels_of_a_model_that_decides_several_times_a_row_are_the_users_to_men
     tokens = net("y = Identity(x)", "(float[batch,3,2] x) => (float[batch,3,2] y)")
     values = RANDOM.standard_normal((4, 3, 2)).astype(np.float32)
     data = Dataset("x", {"x": values}, np.zeros(4, int))
-    with pytest.raises(UserError, match="labels: one a row, but the model decides 3 times a row; leave them off"):
+    with pytest.raises(UserError, match=r"decides.*3"):
         judge(tokens, [values], "classification", data=data)

@@ -65,7 +65,7 @@ def test_a_causal_mask_of_minus_infinity_is_no_broken_weight() -> None:
     interface = Interface((Tensor("x", "FP32", (4, 4)),), (Tensor("y", "FP32", (4, 4)),), 8)
     check_file("m-fp32", masked, interface)
     broken = net("y = Add(x, mask)", "(float[batch,4,4] x) => (float[batch,4,4] y)", mask=mask + 1)
-    with pytest.raises(NonFinite, match="6 NaN or infinite values in weight 'mask'"):
+    with pytest.raises(NonFinite, match=r"6 NaN.*infinite.*'mask'"):
         check_file("m-fp32", broken, interface)
 
 
@@ -116,12 +116,12 @@ def test_rows_of_different_lengths_are_told() -> None:
     def ragged(inputs: Arrays) -> list[np.ndarray]:
         return [np.zeros((len(inputs["x"]), int(inputs["x"][0, 0])))]
 
-    with pytest.raises(UserError, match=r"the model: output 0 is \[1\] for one row and \[2\] for another"):
+    with pytest.raises(UserError, match=r"output.*0.*\[1\].*\[2\]"):
         in_batches(ragged, {"x": np.array([[1], [2]])}, 1)
 
 
 def test_one_number_for_a_whole_batch_is_told() -> None:
-    with pytest.raises(CannotRun, match="its output 0 has one number for 2"):
+    with pytest.raises(CannotRun, match=r"output.*0.*2"):
         in_batches(lambda inputs: [np.float32(1)], {"x": np.ones((2, 2))}, 2)
 
 
@@ -130,7 +130,5 @@ def test_a_machine_without_enough_memory_is_at_fault() -> None:
         "s = Constant<value_ints = [1, 100000, 100000, 1000]>() e = Expand(x, s) y = ReduceSum<keepdims = 0>(e)",
         "(float[batch,1,1,1] x) => (float y)",
     )
-    with pytest.raises(
-        EnvironmentFault, match="not enough memory to run m on a batch of 2; give a smaller --max-batch"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"2.*smaller.*--max-batch"):
         Session("m", huge).run({"x": np.ones((2, 1, 1, 1), np.float32)})

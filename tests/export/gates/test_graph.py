@@ -29,9 +29,7 @@ def test_a_sound_graph_passes_beside_its_framework_and_alone() -> None:
 
 
 def test_a_graph_that_computes_something_else_than_its_framework_is_refused() -> None:
-    with pytest.raises(
-        FrameworkDiffers, match=r"m-fp32 refused: a row differs by 0.82 from pytorch's own answer \(at most 0.001\)"
-    ) as caught:
+    with pytest.raises(FrameworkDiffers, match=r"m-fp32.*0.82.*pytorch's.*0.001") as caught:
         check_graph("m-fp32", exported(IDENTITY, run=lambda inputs: [inputs["x"] + 1], framework="pytorch"))
     assert exit_code(caught.value) == 1
 
@@ -74,9 +72,7 @@ def test_large_answers_may_differ_by_their_share() -> None:
 
 def test_a_batch_dimension_that_became_a_constant_is_refused() -> None:
     fixed = net("y = Reshape(x, shape)", "(float[batch,4] x) => (float[batch,4] y)", shape=np.array([1, 4]))
-    with pytest.raises(
-        NotDynamic, match="m-fp32 refused: the batch dimension says it takes any length, but at 3 it fails"
-    ):
+    with pytest.raises(NotDynamic, match=r"m-fp32.*dimension.*3"):
         check_graph("m-fp32", exported(fixed))
 
 
@@ -86,7 +82,7 @@ def test_a_batch_that_leaks_into_its_rows_is_refused() -> None:
         "(float[batch,4] x) => (float[batch,4] y)",
         axis=np.array([0]),
     )
-    with pytest.raises(RowsDiffer, match=r"in a batch of \d a row changes by"):
+    with pytest.raises(RowsDiffer, match=r"batch.*changes"):
         check_graph("m-fp32", exported(leaking))
 
 
@@ -170,9 +166,7 @@ FIXED_LENGTH = net(
 
 @pytest.mark.parametrize("run", [total, None])
 def test_a_length_that_became_a_constant_is_refused(run: Any) -> None:
-    with pytest.raises(
-        NotDynamic, match="m-fp32 refused: dimension 1 of input 'ids' says it takes any length, but at 3 it fails"
-    ):
+    with pytest.raises(NotDynamic, match=r"m-fp32.*dimension.*1.*'ids'.*3"):
         check_graph("m-fp32", text(FIXED_LENGTH, run=run))
 
 
@@ -236,7 +230,7 @@ def test_equal_inputs_and_plain_decisions_say_nothing_about_that() -> None:
 def test_real_inputs_show_what_made_up_ones_do_not() -> None:
     """A tree asks whether a feature is above a thousand: made-up inputs never are."""
     step = net("d = Sub(x, k) y = Relu(d)", "(float[batch,4] x) => (float[batch,4] y)", k=1000.0)
-    with pytest.raises(Degenerate, match="give real ones with --data or --example"):
+    with pytest.raises(Degenerate, match=r"real.*--data.*--example"):
         check_graph("m-fp32", exported(step))
     check_graph("m-fp32", exported(step), inputs={"x": EXAMPLE * 10_000})
 
@@ -268,12 +262,12 @@ def test_one_output_that_varies_is_enough() -> None:
 
 def test_nan_on_the_example_is_refused() -> None:
     logarithm = net("y = Log(x)", "(float[batch,4] x) => (float[batch,4] y)")
-    with pytest.raises(NonFinite, match=r"\d+ NaN or infinite values in its answers on the example"):
+    with pytest.raises(NonFinite, match=r"NaN.*infinite"):
         check_graph("m-fp32", exported(logarithm))
 
 
 def test_a_source_that_names_other_outputs_than_the_graph_has_is_told() -> None:
-    with pytest.raises(UserError, match="the graph's outputs are y, the source says z"):
+    with pytest.raises(UserError, match=r"graph's.*outputs"):
         check_graph("m-fp32", exported(IDENTITY, outputs=(Tensor("z", "FP32", (4,)),)))
 
 

@@ -32,12 +32,12 @@ def test_a_share_outside_0_to_1_is_the_users_to_mend(limit: str, value: float) -
 @pytest.mark.parametrize("limit", ERRORS)
 @pytest.mark.parametrize("value", [-0.1, math.nan])
 def test_an_error_below_0_is_the_users_to_mend(limit: str, value: float) -> None:
-    with pytest.raises(UserError, match=rf"{limit} is .*, want 0 or more"):
+    with pytest.raises(UserError, match=rf"{limit}.*0"):
         Limits.chosen({limit: value})
 
 
 def test_a_limit_that_is_none_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="no limit 'max_drops'; did you mean 'max_drop'"):
+    with pytest.raises(UserError, match=r"limit.*'max_drops'.*'max_drop'"):
         Limits.chosen({"max_drops": 0.1})
 
 

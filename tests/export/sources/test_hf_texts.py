@@ -221,7 +221,7 @@ def test_a_text_classifier_has_its_labels_in_lines_of_their_own(classifier: Expo
 def test_a_model_that_gives_one_number_is_served_as_it_is_when_asked(tmp_path: Path) -> None:
     tiny.save("AutoModelForSequenceClassification", tiny.config("distilbert", num_labels=1), tmp_path)
     tiny.save_tokenizer(tmp_path)
-    with pytest.raises(UserError, match="--task other serves it as it is"):
+    with pytest.raises(UserError, match=r"--task.*serves"):
         load(tmp_path)
     exported = load(tmp_path, task="other")
     assert exported.run is not None
@@ -253,7 +253,7 @@ def test_weights_that_would_be_random_are_refused(folder: Path, tmp_path: Path) 
     (tmp_path / "copy" / "modules.json").unlink()
     config = json.loads((tmp_path / "copy" / "config.json").read_text())
     tiny.write(tmp_path / "copy" / "config.json", {**config, "architectures": ["BertForSequenceClassification"]})
-    with pytest.raises(UserError, match=r"lacks 2 weights of BertForSequenceClassification \(classifier.bias\)"):
+    with pytest.raises(UserError, match=r"2.*weights.*BertForSequenceClassification \(classifier.bias\)"):
         load(tmp_path / "copy")
 
 
@@ -261,7 +261,7 @@ def test_weights_that_would_be_random_are_refused(folder: Path, tmp_path: Path) 
 def test_a_length_that_the_positions_do_not_hold_is_found_before_a_client_finds_it(
     folder: Path, asked: int, tried: int
 ) -> None:
-    with pytest.raises(UserError, match=rf"does not take a text of {tried} tokens .*: give a smaller --max-length"):
+    with pytest.raises(UserError, match=rf"{tried}.*smaller.*--max-length"):
         load(folder, max_length=asked)
 
 
@@ -285,7 +285,7 @@ def test_code_that_came_with_the_model_runs_only_when_trusted(tmp_path: Path) ->
     own = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}}
     tiny.write(tmp_path / "config.json", {**config, **own})
     (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise RuntimeError('mine ran')\n")
-    with pytest.raises(UserError, match=r"brings Python code of its own .* add --trust"):
+    with pytest.raises(UserError, match=r"brings.*--trust"):
         load(tmp_path)
     assert not (tmp_path / "ran").exists()
     with pytest.raises(UserError, match="mine ran"):
@@ -312,6 +312,6 @@ def test_a_model_type_that_transformers_does_not_know_is_one_line(tmp_path: Path
     tiny.save_tokenizer(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     tiny.write(tmp_path / "config.json", {**config, "model_type": "brand_new"})
-    with pytest.raises(UserError, match=r"transformers cannot read its settings: .*brand_new") as caught:
+    with pytest.raises(UserError, match=r"transformers.*brand_new") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)

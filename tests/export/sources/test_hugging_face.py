@@ -57,7 +57,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_settings_is_told_from_a_model(tmp_path: Path) -> None:
-    assert "there is no config.json" in refusal(tmp_path)
+    assert "config.json" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "\x00"])
@@ -192,7 +192,7 @@ def test_the_pooling_is_read_in_both_generations_of_spelling(tmp_path: Path, con
     ],
 )
 def test_a_pooling_that_is_not_known_is_never_guessed(tmp_path: Path, config: Any, told: str) -> None:
-    with pytest.raises(UserError, match=f"the pooling is {told}, and one of mean, cls, max"):
+    with pytest.raises(UserError, match=rf"pooling.*{told}"):
         read(modules(tmp_path, "Transformer", "Pooling", pooling=config))
 
 
@@ -218,7 +218,7 @@ def test_a_chain_of_modules_that_the_graph_would_not_hold_is_refused(
 @pytest.mark.parametrize("text", ["{", '{"a": 1}', '[{"idx": "x"}]', "[1]", '[{"path": ""}]'])
 def test_a_broken_list_of_modules_is_named(tmp_path: Path, text: str) -> None:
     write(tmp_path / "modules.json", text)
-    with pytest.raises(UserError, match=r"modules\.json cannot be read"):
+    with pytest.raises(UserError, match=r"modules\.json.*read"):
         read(Folder(tmp_path, "hf: test"))
 
 
@@ -235,7 +235,7 @@ def test_a_module_outside_the_folder_is_refused(tmp_path: Path) -> None:
 def test_a_prompt_before_every_text_is_refused_because_clients_would_not_know_it(tmp_path: Path) -> None:
     folder = modules(tmp_path, "Transformer", "Pooling")
     write(tmp_path / "config_sentence_transformers.json", {"default_prompt_name": "query"})
-    with pytest.raises(UserError, match="puts the prompt 'query' before every text"):
+    with pytest.raises(UserError, match=r"prompt.*'query'"):
         read(folder)
 
 

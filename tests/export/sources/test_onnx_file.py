@@ -411,13 +411,13 @@ def test_numbers_that_the_input_cannot_hold_are_not_rounded(load: Any, ids: Any,
 
 def test_inputs_of_different_lengths_are_told_apart(load: Any) -> None:
     ports = [value("a", FLOAT, ["n", 4]), value("b", FLOAT, ["n", 4])], [value("y", FLOAT, ["n", 4])]
-    with pytest.raises(UserError, match="different numbers of rows: a 8, b 7"):
+    with pytest.raises(UserError, match=r"numbers.*8.*7"):
         load(graph([node("Add", ["a", "b"], ["y"])], *ports), example={"a": floats(8, 4), "b": floats(7, 4)})
 
 
 def test_text_needs_an_example(load: Any) -> None:
     model = graph([node("Identity", ["x"], ["y"])], [value("x", STRING, ["n", 1])], [value("y", STRING, ["n", 1])])
-    with pytest.raises(UserError, match="input 'x' is text, of which nothing can be made up: give examples"):
+    with pytest.raises(UserError, match=r"'x'.*examples"):
         load(model)
     exported = load(model, example={"x": np.array([b"a", b"b", b"c", b"d"])})
     assert exported.example["x"].tolist() == [["a"], ["b"], ["c"], ["d"]]
@@ -563,9 +563,7 @@ def test_options_that_cannot_be_are_named(load: Any, options: dict[str, Any], sa
 
 def test_a_task_that_the_outputs_cannot_have_is_refused_with_what_they_are(load: Any) -> None:
     model = graph([node("Abs", ["x"], ["y"])], [value("x", INT64, ["n", 6])], [value("y", INT64, ["n", 6])])
-    with pytest.raises(
-        UserError, match=r"is not a model for classification: no output is float \[batch, n\], it gives y INT64 \[6\]"
-    ):
+    with pytest.raises(UserError, match=r"classification.*\[batch, n\].*INT64 \[6\]"):
         load(model, task="classification")
 
 
@@ -582,7 +580,7 @@ def test_a_path_without_a_file_is_named(tmp_path: Path, what: str) -> None:
 def test_a_file_over_2_gb_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "model.onnx").open("wb") as file:
         os.truncate(file.fileno(), 2**31)  # a hole: takes no space
-    with pytest.raises(UserError, match=r"has 2\.1 GB; one ONNX file holds 2 GB at most: convert its weights to FP16"):
+    with pytest.raises(UserError, match=r"2\.1 GB.*ONNX.*2 GB.*convert.*FP16"):
         onnx_file.load(tmp_path / "model.onnx", SourceOptions(), lambda *_: None)
 
 
@@ -618,7 +616,7 @@ def test_a_graph_of_images_that_runs_at_no_made_up_size_takes_no_memory_for_batc
     )
     tracemalloc.start()
     try:
-        with pytest.raises(UserError, match=r"does not run on made-up inputs, give real ones with --data or --example"):
+        with pytest.raises(UserError, match=r"made-up.*inputs.*--data.*--example"):
             load(model)
         assert tracemalloc.get_traced_memory()[1] < 256 * 2**20
     finally:
@@ -645,16 +643,12 @@ def test_made_up_inputs_that_take_too_much_are_ended_and_named_as_made_up(
         [onnx.numpy_helper.from_array(np.array(10**9), "rounds")],
     )
     monkeypatch.setattr(runnable, "MAX_BYTES", 64 * 2**20)
-    with pytest.raises(
-        UserError, match=r"more than 0.0625 GB of memory to run on made-up inputs \(x \[1, 4096\]\): give real"
-    ):
+    with pytest.raises(UserError, match=r"0.0625 GB.*memory.*made-up.*\[1, 4096\]"):
         load(model)
     monkeypatch.setattr(runnable, "MAX_RUN_S", 0.0)
-    with pytest.raises(UserError, match=r"takes more than 0 s to run on made-up inputs"):
+    with pytest.raises(UserError, match=r"0.*made-up.*inputs"):
         load(model)
-    with pytest.raises(
-        UserError, match=r"^one input takes 512 MB \(x \[134217728\]\), which is too much to be made up"
-    ):
+    with pytest.raises(UserError, match=r"input.*512 MB.*\[134217728\]"):
         load(graph([node("Relu", ["x"], ["y"])], [value("x", FLOAT, ["n", 2**27])], [value("y", FLOAT, ["n", 2**27])]))
 
 

@@ -347,14 +347,12 @@ def test_a_table_with_words_has_an_input_for_each_column(export: Any, is_named: 
 
 
 def test_a_table_with_words_needs_rows_and_the_message_names_its_columns(export: Any) -> None:
-    with pytest.raises(
-        UserError, match=r"takes columns of text: give rows of them with --example.*: age \(years\), colour$"
-    ):
+    with pytest.raises(UserError, match=r"columns.*--example.*\(years\).*colour$"):
         export(of_columns(is_named=True))
 
 
 def test_a_column_that_is_missing_in_the_rows_is_named(export: Any) -> None:
-    with pytest.raises(UserError, match=r"the example lacks input 'age \(years\)', want FP32 \[n, 1\]"):
+    with pytest.raises(UserError, match=r"example.*'age \(years\)'.*FP32 \[n, 1\]"):
         export(of_columns(is_named=True), example={"colour": COLOUR})
 
 
@@ -376,12 +374,12 @@ def test_columns_of_numbers_only_are_one_input_in_the_order_of_their_names(expor
 
 def test_without_trust_the_file_is_not_even_opened(tmp_path: Path) -> None:
     """Not a pickle and not readable: a look inside would say something else."""
-    with pytest.raises(UserError, match=r"is a pickle, and opening one runs what its maker put into it: say --trust"):
+    with pytest.raises(UserError, match=r"opening.*--trust"):
         load(tmp_path / "nothing.pkl", is_trusted=False)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no file .*nothing\.pkl"):
+    with pytest.raises(UserError, match=r"file.*nothing\.pkl"):
         load(tmp_path / "nothing.pkl")
 
 
@@ -389,7 +387,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_pickle_that_is_cut_off_is_said_to_be(tmp_path: Path, cut: int) -> None:
     content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS))
     (tmp_path / "model.pkl").write_bytes(content[:cut])
-    with pytest.raises(UserError, match=r"model\.pkl is not a readable pickle, or only a part of one") as error:
+    with pytest.raises(UserError, match=r"model\.pkl.*readable") as error:
         load(tmp_path / "model.pkl")
     assert "\n" not in str(error.value)
 
@@ -397,7 +395,7 @@ def test_a_pickle_that_is_cut_off_is_said_to_be(tmp_path: Path, cut: int) -> Non
 @pytest.mark.parametrize("content", [b"hello", b"PK\x03\x04", b"\x80\x04\x95garbage", b"\x00" * 64])
 def test_something_else_than_a_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.pkl").write_bytes(content)
-    with pytest.raises(UserError, match=r"model\.pkl is not a readable pickle"):
+    with pytest.raises(UserError, match=r"model\.pkl.*readable"):
         load(tmp_path / "model.pkl")
 
 
@@ -405,9 +403,7 @@ def test_a_pickle_of_another_scikit_learn_names_the_version_that_made_it(tmp_pat
     here = sklearn.__version__.encode()
     content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS)).replace(here, b"1.2.2"[: len(here)])
     (tmp_path / "model.pkl").write_bytes(content)
-    with pytest.raises(
-        UserError, match=r"was made by scikit-learn 1\.2\.2, this is .*pip install scikit-learn==1\.2\.2"
-    ):
+    with pytest.raises(UserError, match=r"scikit-learn 1\.2\.2.*install.*scikit-learn==1\.2\.2"):
         load(tmp_path / "model.pkl")
 
 
@@ -415,7 +411,7 @@ def test_a_pickle_of_another_scikit_learn_that_breaks_while_it_is_read_names_the
     here = sklearn.__version__.encode()
     content = pickle.dumps(Ridge().fit(PATIENTS, PROGRESS)).replace(here, b"1.2.2"[: len(here)])[:-1]
     (tmp_path / "model.pkl").write_bytes(content)
-    with pytest.raises(UserError, match=r"was made by scikit-learn 1\.2\.2"):
+    with pytest.raises(UserError, match=r"scikit-learn 1\.2\.2"):
         load(tmp_path / "model.pkl")
 
 
@@ -469,7 +465,7 @@ class Doubling(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 def test_a_step_of_the_users_own_is_named_where_it_stands(export: Any) -> None:
     inner = ColumnTransformer([("mine", Doubling(), [0, 1])])
-    with pytest.raises(UserError, match=r"step columntransformer\.mine \(.*Doubling\) has no converter to ONNX"):
+    with pytest.raises(UserError, match=r"columntransformer\.mine.*converter.*ONNX"):
         export(make_pipeline(inner, Ridge()).fit(PATIENTS, PROGRESS))
 
 
@@ -485,7 +481,7 @@ class Silent(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def test_a_classifier_without_scores_is_refused(export: Any) -> None:
-    with pytest.raises(UserError, match="Silent gives neither probabilities nor scores"):
+    with pytest.raises(UserError, match=r"neither.*probabilities"):
         export(Silent().fit(FLOWERS, KINDS))
 
 
@@ -515,12 +511,10 @@ def test_a_model_that_made_up_inputs_break_asks_for_real_ones(export: Any) -> No
     """The features are categories by number, and no other number is known."""
     known = np.random.default_rng(0).choice([100.0, 200.0], (30, 2))
     model = make_pipeline(OneHotEncoder(), Ridge()).fit(known, known[:, 0])
-    with pytest.raises(
-        UserError, match=r"does not run on made-up inputs, give real ones with --example: .*unknown categories"
-    ):
+    with pytest.raises(UserError, match=r"made-up.*--example.*categories"):
         export(model)
     assert difference(export(model, example={"features": known})) < 1e-5
-    with pytest.raises(UserError, match=r"does not run on the example: .*unknown categories"):
+    with pytest.raises(UserError, match=r"example.*categories"):
         export(model, example={"features": known + 1})
 
 
@@ -542,7 +536,7 @@ class Ending:
 
 def test_a_pickle_that_ends_the_program_is_told_and_does_not_end_it(tmp_path: Path) -> None:
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(Ending()))
-    with pytest.raises(UserError, match="it ends the program that opens it"):
+    with pytest.raises(UserError, match=r"program.*opens"):
         load(tmp_path / "model.pkl")
 
 
@@ -553,18 +547,18 @@ def test_a_class_of_the_script_that_pickled_it_is_named_with_the_way_out(
     monkeypatch.setattr(script, "Mine", type("Mine", (Doubling,), {"__module__": "__main__"}), raising=False)
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(script.Mine()))
     monkeypatch.delattr(script, "Mine")
-    with pytest.raises(UserError, match="a class of the script that pickled it, Mine: put the class into a module"):
+    with pytest.raises(UserError, match=r"script.*pickled"):
         load(tmp_path / "model.pkl")
 
 
 def test_a_bare_booster_asks_for_the_estimator_around_it(export: Any) -> None:
     booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1).fit(PATIENTS, PROGRESS).booster_
-    with pytest.raises(UserError, match=r"holds a Booster.*pickle the LGBMClassifier or LGBMRegressor"):
+    with pytest.raises(UserError, match=r"Booster.*LGBMClassifier.*LGBMRegressor"):
         export(booster)
 
 
 def test_a_step_without_a_converter_is_told_without_the_converters_advice(export: Any) -> None:
-    with pytest.raises(UserError, match=r"cannot be converted to ONNX: .*; take another in its place") as error:
+    with pytest.raises(UserError, match=r"converted.*ONNX") as error:
         export(make_pipeline(FunctionTransformer(np.log1p), Ridge()).fit(FLOWERS, KINDS))
     assert "https://" not in str(error.value)
 
@@ -576,5 +570,5 @@ def test_a_library_of_the_system_that_a_package_lacks_is_named(tmp_path: Path, m
     joblib.dump(__import__(module.stem).Model(), tmp_path / "model.joblib")
     module.write_text("raise OSError('libgomp.so.1: cannot open shared object file: No such file or directory')\n")
     del sys.modules[module.stem]
-    with pytest.raises(EnvironmentFault, match=r"model.joblib needs libgomp.so.1 of the system.*libgomp1"):
+    with pytest.raises(EnvironmentFault, match=r"model.joblib.*libgomp.so.1.*system.*libgomp1"):
         load(tmp_path / "model.joblib")

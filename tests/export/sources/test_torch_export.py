@@ -92,7 +92,7 @@ def test_another_opset_is_reached_or_refused() -> None:
     inputs = {"x": torch.zeros(2, 3)}
     model = onnx.load_from_string(export(torch.nn.Linear(3, 2), inputs, ["y"], opset=20))
     assert model.opset_import[0].version == 20
-    with pytest.raises(UserError, match="exports at opset 18 and does not convert to 99; leave --opset off"):
+    with pytest.raises(UserError, match=r"exports.*18.*99.*--opset"):
         export(torch.nn.Linear(3, 2), inputs, ["y"], opset=99)
 
 
@@ -102,7 +102,7 @@ def test_the_exporters_advice_is_not_shown_and_logging_is_as_before(capfd: pytes
             return x if x.sum() > 0 else -x
 
     before = logging.root.manager.disable
-    with pytest.raises(UserError, match=r"different ways for different values.*test_torch_export\.py:\d+: return x if"):
+    with pytest.raises(UserError, match=r"values.*test_torch_export\.py:\d+"):
         export(Branch(), {"x": torch.ones(2, 3)}, ["y"])
     assert logging.root.manager.disable == before
     assert capfd.readouterr() == ("", "")
@@ -120,7 +120,7 @@ def test_the_framework_is_asked_in_parts_of_any_number_of_rows() -> None:
 
 
 def test_more_than_one_file_holds_is_refused_before_anything_is_exported() -> None:
-    with pytest.raises(UserError, match=r"the model has 3.6 GB in FP32, and one ONNX file holds at most 2 GB"):
+    with pytest.raises(UserError, match=r"model.*3.6 GB.*FP32.*ONNX.*2 GB"):
         export(torch.nn.Linear(30_000, 30_000, device="meta"), {"x": torch.zeros(2, 30_000)}, ["y"])
 
 
@@ -176,5 +176,5 @@ def test_names_that_do_not_fit_are_refused(inputs: dict[str, Any], outputs: list
 
 
 def test_an_example_too_short_to_stay_dynamic_is_a_mistake_of_ours() -> None:
-    with pytest.raises(ValueError, match="shorter than 2 along axis 0"):
+    with pytest.raises(ValueError, match=r"shorter.*2.*0"):
         export(torch.nn.Linear(3, 2), {"x": torch.zeros(1, 3)}, ["y"])

@@ -139,7 +139,7 @@ def test_a_python_that_cannot_be_started_leaves_all_of_its_entrants_out(fp32_fil
 
 
 def test_nobody_takes_part_twice(here: EnginePython, fp32_file: Path) -> None:
-    with pytest.raises(ValueError, match="fp32 on cpu takes part twice"):
+    with pytest.raises(ValueError, match=r"fp32.*twice"):
         contest([Entrant("fp32", "cpu", fp32_file)] * 2, engines={"cpu": here})
 
 

@@ -85,7 +85,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line_and_the_worker_goes_on(
 
 def test_an_input_for_which_nothing_can_be_made_up_is_refused(worker: WorkerProcess, tmp_path: Path) -> None:
     worker.ask(LIMIT_S, "open", **opening(identity(tmp_path, TensorProto.STRING, ["n"])))
-    with pytest.raises(WorkerRefused, match=r"input 'x' is tensor\(string\), for which there are no made-up numbers"):
+    with pytest.raises(WorkerRefused, match=r"'x'.*made-up.*numbers"):
         worker.ask(LIMIT_S, "prepare", name="it", batch_size=2)
 
 
@@ -158,7 +158,7 @@ def script(folder: Path, text: str) -> EnginePython:
 
 
 def test_a_python_that_is_not_there_is_told() -> None:
-    with pytest.raises(WorkerLost, match="/nowhere/python does not start: No such file"):
+    with pytest.raises(WorkerLost, match=r"/nowhere/python.*start"):
         WorkerProcess(EnginePython("cpu", Path("/nowhere/python"), "0"))
 
 

@@ -56,7 +56,7 @@ def test_an_undrawn_efficientnet_shows_why_this_is_checked() -> None:
     for index in range(40):
         x = graph.node("MatMul", [x, graph.weight(f"weights{index}", (4, 4), 0.02)], f"layer{index}")
     graph.node("MatMul", [x, graph.weight("weights", (4, 3), 0.02)], "scores")
-    with pytest.raises(EnvironmentFault, match="the random deep is dead: its answers deviate by 0;"):
+    with pytest.raises(EnvironmentFault, match=r"answers.*0"):
         check_alive("deep", graph.model([OUTPUT]), ROWS)
 
 
@@ -64,7 +64,7 @@ def test_denormals_that_never_reach_the_answer_are_found() -> None:
     graph = NetBuilder("net", [INPUT], seed=1, opset=18)
     faded = graph.node("Mul", ["features", graph.constant("faint", 1e-40, np.float32)], "faded")
     graph.node("Add", [graph.node("MatMul", ["features", graph.weight("w", (4, 4), 1.0)], "product"), faded], "scores")
-    with pytest.raises(EnvironmentFault, match=r"denormals, which would be timed: 100.00% of faded;"):
+    with pytest.raises(EnvironmentFault, match=r"denormals.*100.00%"):
         check_alive("net", graph.model([Tensor("scores", "FP32", (4,))]), ROWS)
 
 

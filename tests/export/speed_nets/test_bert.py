@@ -91,7 +91,7 @@ def test_onnx_runtime_fuses_what_it_fuses_in_a_real_export(tmp_path: Path) -> No
 
 def test_a_bert_whose_words_are_all_alike_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bert, "EMBEDDING_DEVIATION", 0.0)
-    with pytest.raises(EnvironmentFault, match="the random small is dead: it answers every input alike"):
+    with pytest.raises(EnvironmentFault, match=r"random.*answers"):
         bert.build(CLASSIFIER, 1, 18)
 
 

@@ -128,7 +128,7 @@ def test_a_variant_that_overflows_is_no_variant() -> None:
     graph = NetBuilder("burst", mlp.NET.inputs, seed=1, opset=18)
     graph.node("MatMul", ["features", graph.weight("weights", (1024, 1000), 5e37)], "scores")
     burst = replace(load("mlp"), model=graph.model(mlp.NET.outputs))
-    with pytest.raises(GateRefused, match=r"mlp-fp32 refused: .* NaN or infinite values"):
+    with pytest.raises(GateRefused, match=r"mlp-fp32.*NaN.*infinite"):
         proven("mlp", burst, ["fp32"])
 
 

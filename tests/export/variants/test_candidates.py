@@ -24,7 +24,7 @@ def test_bf16_is_the_fp32_file_itself() -> None:
 
 
 def test_an_unknown_precision_names_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"unknown precision 'fp61'; did you mean 'fp16'\?"):
+    with pytest.raises(UserError, match=r"precision.*'fp61'.*'fp16'\?"):
         candidates("fp61", nets.perceptron(), None)
 
 
@@ -44,7 +44,7 @@ def test_a_damaged_file_is_an_error_of_ours() -> None:
     "error", [MemoryError(), OSError(errno.ENOSPC, "No space left on device"), RuntimeError("std::bad_alloc")]
 )
 def test_a_full_disk_or_memory_is_the_machine_s_fault(error: Exception) -> None:
-    with pytest.raises(EnvironmentFault, match=r"int8: static QDQ failed: .*; free memory, and disk space in /"):
+    with pytest.raises(EnvironmentFault, match=r"int8.*static.*QDQ"):
         with translated("int8", "static QDQ"):
             raise error
 
@@ -92,13 +92,11 @@ def test_our_own_errors_pass_and_interruptions_too() -> None:
 
 
 def test_an_error_of_tandems_own_is_not_told_as_the_nets() -> None:
-    with pytest.raises(
-        NotMade, match=r"^int8: static QDQ failed: .*; a fault of Tandem's, not of the net: report it"
-    ) as ours:
+    with pytest.raises(NotMade, match=r"int8.*QDQ.*Tandem's") as ours:
         with translated("int8", "static QDQ"):
             bool(np.zeros(2))
     assert ours.value.fault == "tandem"
-    with pytest.raises(NotMade, match=r"; a fault of ONNX Runtime's tool, not of the net: ") as theirs:
+    with pytest.raises(NotMade, match=r"ONNX.*Runtime's") as theirs:
         with translated("int8", "static QDQ"):
             compute_signal_to_quantization_noice_ratio(np.zeros(1), np.float32(0))
     assert theirs.value.fault == "tool"

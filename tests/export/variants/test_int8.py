@@ -223,12 +223,12 @@ def test_the_full_range_is_made_on_request_and_says_what_it_needs(build: Callabl
             assert "8 bits" in candidate.how
     else:
         for is_second in (False, True):
-            with pytest.raises(UserError, match=r"wrongly on this processor .*no VNNI.* leave out --int8-range full"):
+            with pytest.raises(UserError, match=r"processor.*VNNI.*--int8-range"):
                 next(candidates("int8", build(), IMAGES, int8_range="full", second_try=is_second))
 
 
 def test_an_unknown_range_is_an_error() -> None:
-    with pytest.raises(UserError, match="unknown range of INT8 weights '8bit'"):
+    with pytest.raises(UserError, match=r"unknown.*INT8.*'8bit'"):
         first(nets.swish(), IMAGES, int8_range="8bit")
 
 
@@ -291,7 +291,7 @@ def test_convolutions_for_tensorrt_have_a_scale_per_channel() -> None:
 
 
 def test_a_file_for_tensorrt_needs_calibration_data_whatever_the_net() -> None:
-    with pytest.raises(CalibrationMissing, match="INT8 for TensorRT needs calibration data"):
+    with pytest.raises(CalibrationMissing, match=r"INT8.*TensorRT.*calibration"):
         first(nets.encoder(), is_for_tensorrt=True)
 
 
@@ -299,7 +299,7 @@ def test_a_file_for_tensorrt_needs_calibration_data_whatever_the_net() -> None:
 
 
 def test_calibration_data_without_an_input_names_it() -> None:
-    with pytest.raises(UserError, match="lacks the net's input 'image'; it has picture"):
+    with pytest.raises(UserError, match=r"'image'.*picture"):
         first(nets.swish(), {"picture": nets.images()})
 
 
@@ -317,7 +317,7 @@ def test_a_net_with_a_fixed_batch_gets_batches_of_that_size() -> None:
     )
     candidate = first(fp32, {"x": nets.rows(10)})  # the tenth is left out
     assert nets.difference(fp32, candidate.model, x=nets.rows(3)) < 0.05
-    with pytest.raises(UserError, match="has 2 rows, the net takes 3 at once; give more"):
+    with pytest.raises(UserError, match=r"2.*rows.*3"):
         first(fp32, {"x": nets.rows(2)})
 
 
@@ -341,9 +341,7 @@ def test_what_the_tool_raises_is_one_line_with_the_operator(capfd: pytest.Captur
             tensor.CopyFrom(numpy_helper.from_array(np.array([-1, 2, 5], np.int64), "size"))
     del broken.graph.value_info[:]
     broken.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
-    with pytest.raises(
-        NotMade, match=r"^int8: static QDQ, .* failed at Reshape 'Reshape_1': .*; leave int8 out, or"
-    ) as caught:
+    with pytest.raises(NotMade, match=r"int8.*QDQ.*Reshape.*'Reshape_1'.*int8") as caught:
         first(broken.SerializeToString(), IMAGES)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().out == ""

@@ -64,7 +64,7 @@ def test_small_files_share_a_job_and_large_ones_have_their_own() -> None:
 
 
 def test_nothing_is_decoded_for_a_deadline_that_has_passed() -> None:
-    with pytest.raises(errors.DeadlineExpired, match="before the images were decoded"):
+    with pytest.raises(errors.DeadlineExpired, match=r"images.*decoded"):
         prepared(LARGE, wait_s=-1.0)
 
 

@@ -147,7 +147,7 @@ def test_a_model_is_not_loaded_without_a_proof_of_its_files(stub: Any) -> None:
     assert "--model-repository" in text
     request = pb.RepositoryModelLoadRequest(model_name="digits")
     request.parameters["file:1/model.onnx"].bytes_param = b"x"
-    assert "not taken over the network" in refused(stub.RepositoryModelLoad, request)[1]
+    assert "network" in refused(stub.RepositoryModelLoad, request)[1]
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------

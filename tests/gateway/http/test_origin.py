@@ -309,7 +309,7 @@ def test_the_address_that_was_connected_to_is_ours_where_names_are_listed() -> N
     policy.check({b"host": b"10.1.2.3:8080"}, "10.1.2.3")  # a kubelet's probe
     policy.check({b"host": b"10.1.2.3:8080"}, "::ffff:10.1.2.3")
     for host, address in ((b"10.1.2.4", "10.1.2.3"), (b"evil.example", "10.1.2.3"), (b"10.1.2.3", "")):
-        with pytest.raises(Exception, match="no name of this gateway"):
+        with pytest.raises(Exception, match=r"name.*gateway"):
             policy.check({b"host": host}, address)
 
 

@@ -87,14 +87,14 @@ def test_a_deadline_ends_the_reading() -> None:
 
 
 def test_too_many_tokens_end_the_reading() -> None:
-    with pytest.raises(errors.BadRequest, match="at most 4500 are taken at once") as caught:
+    with pytest.raises(errors.BadRequest, match="4500") as caught:
         read(MANY, max_tokens=4500)
     assert caught.value.param == "input"
     assert jobs[0] < len(pieces(MANY))
 
 
 def test_more_characters_than_any_request_may_have_are_not_read_at_all() -> None:
-    with pytest.raises(errors.BadRequest, match=f"characters; at most {100 * CHARACTERS_PER_TOKEN} are"):
+    with pytest.raises(errors.BadRequest, match=rf"characters.*{100 * CHARACTERS_PER_TOKEN}"):
         read(MANY, max_tokens=100)
     assert jobs == [0]
 

@@ -226,7 +226,7 @@ def test_trials_that_say_nothing_do_not_pass() -> None:
 
 def test_a_median_needs_as_many_promises_as_were_to_be_made() -> None:
     trials = [[good(0)]] * 14 + [probes(500, 0.5)]
-    with pytest.raises(CannotMeasure, match="of 15 trials 1 had a refusal"):
+    with pytest.raises(CannotMeasure, match=r"15.*1.*refusal"):
         promise.enough(trials, 5)
     kept = promise.enough([[good(0)]] * 2 + [probes(500, 0.5)] * 9, 5)
     assert [seen.promised_s for seen in kept if seen] == [0.5] * 5

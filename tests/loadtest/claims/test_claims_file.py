@@ -89,12 +89,12 @@ def test_a_wrong_file_is_refused_with_line_and_way_out(old: str, new: str, messa
 
 def test_two_claims_of_one_name_are_refused() -> None:
     again = FILE[FILE.index("  - name") :]
-    with pytest.raises(CampaignFileError, match=r"line 12: claims\[1\]: two claims are named 'a'"):
+    with pytest.raises(CampaignFileError, match=r"12.*claims\[1\].*claims.*'a'"):
         parse_suite(FILE + again, "c.yaml")
 
 
 def test_a_claim_that_is_not_there_is_refused_with_the_nearest() -> None:
     suite = read_suite(CAMPAIGNS / "claims.yaml")
-    with pytest.raises(CampaignFileError, match=r"no claim is named 'int8-suits-cpu'; did you mean 'int8-suits-cpus'"):
+    with pytest.raises(CampaignFileError, match=r"claim.*'int8-suits-cpu'.*'int8-suits-cpus'"):
         suite.only(("int8-suits-cpu",))
     assert [claim.name for claim in suite.only(("trees-suit-cpus",))] == ["trees-suit-cpus"]

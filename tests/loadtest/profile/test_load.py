@@ -40,7 +40,7 @@ def test_a_server_that_ended_missed_nothing() -> None:
     """A search of a Triton that was killed said `missed`, as if the rate had been too high."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    with pytest.raises(CannotMeasure, match="Triton ended before the run of 100/s"):
+    with pytest.raises(CannotMeasure, match=r"Triton.*100/s"):
         open_run(replace(AIM, triton_pid=ended.pid), 100.0, 0, Progress(), "")
 
 

@@ -34,7 +34,7 @@ def test_what_is_no_time_is_told_with_the_way_out(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "1.5", "-8", "1,,8", "eight", "65537", "²"])
 def test_what_is_no_number_of_rows_is_told(text: str) -> None:
-    with pytest.raises(UserError, match=r"--batch-size .*: .* is no whole number from 1 to 65536"):
+    with pytest.raises(UserError, match=r"--batch-size.*number.*1.*65536"):
         whole_numbers(text, "--batch-size", 65536)
 
 

@@ -44,7 +44,7 @@ def test_an_emulated_device_runs_what_its_file_speaks_of(tmp_path: Path) -> None
 
 def test_more_rows_than_the_model_takes_are_refused() -> None:
     options = ProfileOptions("digits", batch_sizes=(1, 33))
-    with pytest.raises(UserError, match="--batch-size 33: digits-fp32 takes at most 32 rows"):
+    with pytest.raises(UserError, match=r"--batch-size 33.*digits-fp32.*32.*rows"):
         check_batch_sizes(options, variants_of(options))
 
 

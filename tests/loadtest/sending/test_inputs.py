@@ -170,7 +170,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, content: bytes | None, pro
 
 
 def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
-    with pytest.raises(PayloadError, match="cannot be read as npz"):
+    with pytest.raises(PayloadError, match=r"read.*npz"):
         read_npz(Path(npz(tmp_path / "a.npz", image=np.array([object()], dtype=object))), IMAGE)
 
 
@@ -184,7 +184,7 @@ def test_batches_are_whole_and_keep_their_labels() -> None:
     assert given.labels is not None
     assert len(made) == given.num_inputs // 7
     assert made[1].labels == tuple(given.labels[7:14].tolist())
-    with pytest.raises(ValueError, match="450 inputs are too few for a batch of 451"):
+    with pytest.raises(ValueError, match=r"450.*inputs.*451"):
         bodies(IMAGE, given, "json", 451)
 
 

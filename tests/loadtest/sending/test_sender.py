@@ -207,7 +207,7 @@ def test_a_trial_whose_generator_was_late_is_made_again_and_no_other() -> None:
     fine = sender.Load(1.0, [Shot(0.0, 0.001, 0.2, 500)] * 10)
     assert attempts(lambda number: (number, on_time([late, fine][number], 0.25))) == (1, fine.shots)
     tried: list[int] = []
-    with pytest.raises(GeneratorLag, match="lagged by 100 ms at p99, more than 5% of the deadline"):
+    with pytest.raises(GeneratorLag, match=r"100.*p99.*5%.*deadline"):
         attempts(lambda number: tried.append(number) or on_time(late, 0.25))
     assert tried == [0, 1, 2]
     with pytest.raises(CannotMeasure, match="something else"):

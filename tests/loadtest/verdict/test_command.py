@@ -67,7 +67,7 @@ def test_json_is_one_object_on_stdout_and_words_go_elsewhere(
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert (told["kind"], told["version"], told["word"]) == ("verdict", 1, "does_not_pay")
-    assert "The GPU does not pay" in err
+    assert "does not pay" in err
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == told
 
 
@@ -184,7 +184,8 @@ def test_a_card_that_cannot_be_measured_is_told_and_the_rest_is_judged(
     )
     assert run(asked) == 0
     out, err = capsys.readouterr()
-    assert "This machine's card was not measured: no variant of digits may run on the gpu pool" in err
+    assert "was not measured" in err
+    assert "gpu pool" in err
     assert "Inconclusive" in out
     assert "card was not measured" in (tmp_path / "out" / "report.html").read_text()
 
@@ -203,5 +204,5 @@ def test_a_disk_that_is_full_is_one_line_and_what_was_judged_is_told(
     assert run(options(tmp_path)) == 3
     out, err = capsys.readouterr()
     assert "The GPU does not pay" in out
-    assert "cannot be written: No space left on device" in err
+    assert "No space left" in err
     assert len(err.strip().splitlines()) == 1
