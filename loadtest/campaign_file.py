@@ -18,7 +18,7 @@ from loadtest.errors import CampaignFileError
 from loadtest.records import Load, Payload
 from serving.decisions.traces import read_trace
 from serving.documents.nearest import closest, nearest
-from serving.documents.reader import Document, parse_document, read_document
+from serving.documents.reader import Document, read_document
 from serving.errors import UserError
 
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")  # as the gateway's public names; also a directory's and a header's
@@ -44,6 +44,13 @@ def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values or len(set(values)) < len(values):
         raise ValueError("must be one value or a list of different ones")
     return values
+
+
+def require_different(document: Document, key: str, names: Sequence[str]) -> None:
+    """Raises the document's error where two entries below `key` have one name."""
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise document.wrong((key, number), f"two {key} are named {name!r}; give one a 'name' of its own")
 
 
 T = TypeVar("T")
@@ -183,24 +190,12 @@ class _CampaignForm:
 
 def read_campaign(path: Path) -> Campaign:
     """Raises CampaignFileError with file, line and the way out."""
-    return _campaign(read_document(path, "the campaign", CampaignFileError), path.parent)
-
-
-def parse_campaign(text: str, file: str) -> Campaign:
-    """Raises CampaignFileError."""
-    return _campaign(parse_document(text, file, is_json=False, error=CampaignFileError), Path(file).parent)
-
-
-def _campaign(document: Document, folder: Path) -> Campaign:
+    document = read_document(path, "the campaign", CampaignFileError)
     form = document.values(_CampaignForm)
-    arms: list[Arm] = []
-    for number, arm in enumerate(form.arms):
-        name = arm.name or f"{arm.variant}-{arm.pool}"
-        if name in [other.name for other in arms]:
-            raise document.wrong(("arms", number), f"two arms are named {name!r}; give one a 'name' of its own")
-        arms.append(Arm(name, arm.variant, arm.pool))
-    baseline = form.baseline or arms[0].name
+    arms = [Arm(arm.name or f"{arm.variant}-{arm.pool}", arm.variant, arm.pool) for arm in form.arms]
     names = [arm.name for arm in arms]
+    require_different(document, "arms", names)
+    baseline = form.baseline or names[0]
     if baseline not in names:
         raise document.wrong(("baseline",), f"no arm is named {baseline!r}{nearest(baseline, names)}")
     if form.baseline_twice:  # two equal arms, which a report must not tell apart
@@ -215,10 +210,10 @@ def _campaign(document: Document, folder: Path) -> Campaign:
         form.model,
         tuple(arms),
         baseline,
-        _load(document, form.load, folder),
-        payload(document, form.payload, folder),
+        _load(document, form.load, path.parent),
+        payload(document, form.payload, path.parent),
         form.note,
-        folder,
+        path.parent,
     )
 
 

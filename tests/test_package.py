@@ -91,7 +91,7 @@ def test_the_installed_package_has_all_that_its_measuring_verbs_import(
 def test_the_installed_package_judges(installed: Path, tmp_path: Path) -> None:
     words = ["verdict", "nobodys", "--rate", "200", "--p99", "20ms", "--no-measure"]
     done = run(installed, tmp_path, "-m", "serving", *words)
-    assert (done.returncode, "nothing to judge by" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "to judge by" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_wheel_has_no_emulated_device_and_says_so_when_it_is_asked_for_one(installed: Path, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_wheel_has_no_emulated_device_and_says_so_when_it_is_asked_for_one(i
     for words in (["triton", "--pool", "emulated", "--emulate", "t4.yaml"], ["up", "--emulate", "emulated=t4.yaml"]):
         port = ["--http-port" if words[0] == "triton" else "--port", str(free_ports(1)[0])]
         done = run(installed, tmp_path, "-m", "serving", *words, *port)
-        assert (done.returncode, "it is in no package and in no image" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, "in no package" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_installed_package_finds_its_own_model_repository(installed: Path, tmp_path: Path) -> None:

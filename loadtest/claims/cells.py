@@ -51,8 +51,8 @@ def _at(size: int) -> str:
 
 
 def _timed(found: Findings, model: str, variant: str, engine: str) -> dict[int, EngineTime]:
-    asked = (model, variant, engine)
-    return {one.batch_size: one for one in found.speeds if (one.model, one.variant, one.engine) == asked}
+    combination = (model, variant, engine)
+    return {one.batch_size: one for one in found.speeds if (one.model, one.variant, one.engine) == combination}
 
 
 def _why_not(
@@ -77,12 +77,12 @@ def _speed_up(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]
     for model in claim.models:
         own = _timed(found, model, claim.variant, claim.engine)
         other = _timed(found, model, claim.against_variant, claim.against_engine)
-        asked = claim.batch_sizes or tuple(sorted(own.keys() & other.keys()))
+        batch_sizes = claim.batch_sizes or tuple(sorted(own.keys() & other.keys()))
         if not own or not other:
             missing = (claim.variant, claim.engine) if not own else (claim.against_variant, claim.against_engine)
             yield Cell(model, "", _why_not(found, machine, model, *missing))
             continue
-        for size in asked:
+        for size in batch_sizes:
             if size in own and size in other:
                 yield Cell(model, _at(size), ratio(own[size], other[size]))
             else:
@@ -215,8 +215,8 @@ def _gpu_hours_saved(claim: Claim, found: Findings, _: Machine) -> Iterable[Cell
 
 
 def _of_served(found: Findings, model: str, variant: str, engine: str) -> list[ServingRates]:
-    asked = (model, variant, POOL[engine])
-    return [one for one in found.served if (one.model, one.variant, one.pool) == asked]
+    combination = (model, variant, POOL[engine])
+    return [one for one in found.served if (one.model, one.variant, one.pool) == combination]
 
 
 def _best_served(runs: list[ServingRates]) -> ServingRates | None:
@@ -244,8 +244,8 @@ def _served_share(claim: Claim, found: Findings, machine: Machine) -> Iterable[C
         yield Cell(model, _at(best.batch_size), paired(pairs), unit="share")
         for run in runs:
             yield Cell(model, f"{_at(run.batch_size)}, served", median(run.served), is_judged=False, unit="rows/s")
-            told = median(run.in_process)
-            yield Cell(model, f"{_at(run.batch_size)}, in process", told, is_judged=False, unit="rows/s")
+            alone = median(run.in_process)
+            yield Cell(model, f"{_at(run.batch_size)}, in process", alone, is_judged=False, unit="rows/s")
 
 
 def _served_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]:

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from loadtest.campaign_file import Name, OneOrMore, Text, between
+from loadtest.campaign_file import Name, OneOrMore, Text, between, require_different
 from loadtest.errors import CampaignFileError
 from serving.documents.nearest import nearest
-from serving.documents.reader import Document, Place, parse_document, read_document
+from serving.documents.reader import Document, Place, read_document
 from serving.errors import UserError
 
 KIND = "claims"
@@ -216,24 +216,11 @@ def is_claims_file(path: Path) -> bool:
 
 def read_suite(path: Path) -> Suite:
     """Raises CampaignFileError with file, line and the way out."""
-    return _suite(read_document(path, "the claims", CampaignFileError), path.parent)
-
-
-def parse_suite(text: str, file: str) -> Suite:
-    """Raises CampaignFileError."""
-    return _suite(parse_document(text, file, is_json=False, error=CampaignFileError), Path(file).parent)
-
-
-def _suite(document: Document, folder: Path) -> Suite:
+    document = read_document(path, "the claims", CampaignFileError)
     form = document.values(_SuiteForm)
-    claims: list[Claim] = []
-    for number, claim in enumerate(form.claims):
-        if claim.name in [other.name for other in claims]:
-            raise document.wrong(
-                ("claims", number), f"two claims are named {claim.name!r}; give one a 'name' of its own"
-            )
-        claims.append(_claim(document, ("claims", number), claim))
-    return Suite(form.name, form.note, asdict(form.experiments), tuple(claims), folder)
+    require_different(document, "claims", [claim.name for claim in form.claims])
+    claims = tuple(_claim(document, ("claims", number), claim) for number, claim in enumerate(form.claims))
+    return Suite(form.name, form.note, asdict(form.experiments), claims, path.parent)
 
 
 def _claim(document: Document, place: Place, form: _ClaimForm) -> Claim:

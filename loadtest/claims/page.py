@@ -164,8 +164,8 @@ def _bandwidths(found: Sequence[Bandwidth]) -> Table:
     rows = []
     for one in found:
         kinds = [interval(_gigabytes(rounds), "GB/s") if rounds else "–" for rounds in (one.copy, one.triad)]
-        told = f"{one.how}, arrays of {one.array_bytes / 2**20:.0f} MiB" if one.copy else one.reason or ""
-        rows.append((f"{one.device.upper()}, {one.when} the nets", *kinds, told))
+        method = f"{one.how}, arrays of {one.array_bytes / 2**20:.0f} MiB" if one.copy else one.reason or ""
+        rows.append((f"{one.device.upper()}, {one.when} the nets", *kinds, method))
     return Table("Memory bandwidth", ("Device", "Copy", "Triad", "How"), tuple(rows))
 
 

@@ -110,11 +110,11 @@ def _distribution(check: Check | None, objective_s: float) -> Figure | None:
 
 def _where_time_goes(servers: Sequence[ServerReport]) -> list[tuple[str, list[str]]]:
     """In words; of the cheapest of both kinds also why one is slower."""
-    said = [(s.label, where_time_goes(s, _least_rows(s))) for s in servers[:2]]
+    sections = [(s.label, where_time_goes(s, _least_rows(s))) for s in servers[:2]]
     kinds = {s.device == "cpu": s for s in reversed(servers)}
     if len(kinds) == 2:
-        said.append(("GPU and CPU", why_slower(kinds[False], kinds[True], _least_rows(kinds[True]))))
-    return said
+        sections.append(("GPU and CPU", why_slower(kinds[False], kinds[True], _least_rows(kinds[True]))))
+    return sections
 
 
 def _least_rows(server: ServerReport) -> int:

@@ -60,10 +60,10 @@ def paragraph(
     card_in_question: PricedServer | None,
 ) -> str:
     """All of it: the verdict, what serves the load and for how much, when the other kind would be cheaper, what is missing."""
-    said = [_serves(plan, sources, check)]
+    clauses = [_serves(plan, sources, check)]
     if card_in_question is not None and (other := _other_kind(plan, verdict, sources, card_in_question)):
-        said.append(other)
-    first = f"{headline(verdict)}: {'; '.join(said)}."
+        clauses.append(other)
+    first = f"{headline(verdict)}: {'; '.join(clauses)}."
     rest = [
         *_if_so(verdict),
         *_why_unsure(verdict, plan),
@@ -73,17 +73,19 @@ def paragraph(
 
 
 def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
-    asked = plan.objective
+    target = plan.objective
     if not plan.pools:
-        return ", ".join([f"nothing that was measured serves {objective(asked)}", *(b.says for b in plan.bindings[:1])])
+        return ", ".join(
+            [f"nothing that was measured serves {objective(target)}", *(b.says for b in plan.bindings[:1])]
+        )
     pools = " and ".join(_pool(pool, sources) for pool in plan.pools)
     is_one = len(plan.pools) == 1 and plan.pools[0].max_replicas == 1
     price = "" if plan.per_hour_at_peak is None else f" for {money(plan.per_hour_at_peak, plan.currency)} an hour"
     if check is None or check.void is not None or check.latency_p99_s is None:
         will = "is planned to serve" if is_one else "are planned to serve"
-        return f"{pools} {will} {asked_rate(asked.peak_rps)} with {within(asked.latency_p99_s)}{price}"
+        return f"{pools} {will} {asked_rate(target.peak_rps)} with {within(target.latency_p99_s)}{price}"
     verb = "serves" if is_one else "serve"
-    return f"{pools} {verb} {asked_rate(asked.peak_rps)} at p99 {times(check.latency_p99_s.value)}{price}"
+    return f"{pools} {verb} {asked_rate(target.peak_rps)} at p99 {times(check.latency_p99_s.value)}{price}"
 
 
 def _pool(pool: PoolPlan, sources: Sequence[Source]) -> str:

@@ -148,10 +148,10 @@ def _side(fleets: Sequence[PricedFleet | None]) -> Side | None:
     known = [fleet for fleet in fleets if fleet is not None]
     if not known:
         return None
-    told = fleets[1] or known[0]
-    servers = tuple((priced.server.label, count) for priced, count in told.servers)
+    middle = fleets[1] or known[0]
+    servers = tuple((priced.server.label, count) for priced, count in middle.servers)
     prices = [fleet.per_hour for fleet in known]
-    return Side(servers, told.per_hour, min(prices), max(prices) if len(known) == len(fleets) else None)
+    return Side(servers, middle.per_hour, min(prices), max(prices) if len(known) == len(fleets) else None)
 
 
 def _word(choice: CheapestFleets) -> Word:
@@ -237,14 +237,14 @@ def _doubts(deciding: Sequence[PricedServer]) -> list[Reason]:
 
 
 def _num_behind(priced: PricedServer) -> int | None:
-    """Requests that were due in the runs that met what is told as the highest rate. None where a profile keeps no runs."""
-    told = priced.max_rate
+    """Requests that were due in the runs that met the highest rate. None where a profile keeps no runs."""
+    highest = priced.max_rate
     behind = [
         point.num_due
         for point in priced.server.load
         if point.is_met
-        and (point.objective_s, point.batch_size) == (told.objective_s, told.batch_size)
-        and any(abs(point.rate_rps - rate) <= 1e-9 * rate for rate in told.runs)
+        and (point.objective_s, point.batch_size) == (highest.objective_s, highest.batch_size)
+        and any(abs(point.rate_rps - rate) <= 1e-9 * rate for rate in highest.runs)
     ]
     return sum(behind) if behind else None
 
@@ -269,17 +269,17 @@ def _absent(pool: str, plan: Plan, profiles: Sequence[Profile]) -> Reason | None
     servers = [server for _, server in every]
     if not servers:
         return Reason("missing", pool)
-    asked = plan.objective
-    tried = [(s, m) for s in servers if (m := s.max_rate_rps(asked.latency_p99_s, asked.batch_size)) is not None]
+    target = plan.objective
+    tried = [(s, m) for s in servers if (m := s.max_rate_rps(target.latency_p99_s, target.batch_size)) is not None]
     if not tried:
-        return Reason("missing", pool, limit=asked.latency_p99_s, detail="no rate at this objective")
+        return Reason("missing", pool, limit=target.latency_p99_s, detail="no rate at this objective")
     if any(measured.rate_rps > 0 for _, measured in tried):
         return Reason("unpriced", pool, detail=servers[0].device_name)
-    if unseen := [server for server, measured in tried if measured.is_bounded_by_generator]:
-        voids = [point.void for server in unseen for point in server.load if point.void is not None]
+    if bounded := [server for server, measured in tried if measured.is_bounded_by_generator]:
+        voids = [point.void for server in bounded for point in server.load if point.void is not None]
         return Reason("void", pool, len(voids), detail=voids[0] if voids else "the generator was too slow")
-    told = {id(server) for profile, server in every if provenance_of(profile, server) != "measured"}
-    unsure = [(s, m) for s, m in tried if id(s) not in told and not _is_alone_too_slow(s, m)]
+    from_files = {id(server) for profile, server in every if provenance_of(profile, server) != "measured"}
+    unsure = [(s, m) for s, m in tried if id(s) not in from_files and not _is_alone_too_slow(s, m)]
     fewest = min(((_num_missed(s, m), s.label) for s, m in unsure), default=None)
     if fewest is not None and fewest[0] < MIN_RUNS:
         return Reason("too_few", pool, fewest[0], MIN_RUNS, fewest[1])
@@ -294,5 +294,5 @@ def _is_alone_too_slow(server: ServerProfile, measured: MaxRate) -> bool:
 
 def _num_missed(server: ServerProfile, measured: MaxRate) -> int:
     """Runs that count and missed the objective: each at a rate at which the server should have been in time."""
-    asked = (measured.batch_size, measured.objective_s)
-    return sum(p.void is None and not p.is_met and (p.batch_size, p.objective_s) == asked for p in server.load)
+    target = (measured.batch_size, measured.objective_s)
+    return sum(p.void is None and not p.is_met and (p.batch_size, p.objective_s) == target for p in server.load)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from serving.documents.nearest import nearest
-from serving.errors import GateRefused, UserError
+from serving.errors import UserError
 from serving.export import pipeline, user_data, variant_files
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
+from serving.export.gates.limits import Refusal
 from serving.export.job import ExportJob, ExportSpec
 from serving.export.load_check import Load
 from serving.export.pipeline import ExportResult
@@ -29,14 +30,11 @@ from serving.repository.preprocessing import from_json
 VARIANTS = ("fp16", "int8")
 
 
-class Slower(GateRefused):
+class Slower(Refusal):
     """The file is clearly slower than FP32 at every batch size measured."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"{name} refused: {reason}; publish it all the same, without default traffic, with --keep-slow"
-        )
-        self.name, self.reason = name, reason
+        super().__init__(name, reason, "publish it all the same, without default traffic, with --keep-slow")
 
 
 def export(

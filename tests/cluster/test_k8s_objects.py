@@ -53,7 +53,7 @@ def test_the_server_takes_every_object_whose_definition_it_has(bed: Bed, namespa
             except Failed as error:
                 refused[it["kind"]] = str(error)
     assert refused.keys() == WITHOUT_DEFINITION, "\n".join(refused.values())
-    assert all("no matches for kind" in words for words in refused.values())
+    assert all("no matches" in words for words in refused.values())
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_kedas_definition_takes_a_misspelt_trigger_which_is_why_we_check_it(
     (trigger,) = it["spec"]["triggers"]
     trigger["metadata"]["scalerAdress"] = trigger["metadata"].pop("scalerAddress")
     tried(bed, namespace, it)
-    assert "scalerAdress is unknown; did you mean scalerAddress?" in mistakes(trigger)
+    assert "did you mean scalerAddress?" in mistakes(trigger)
 
 
 def test_the_keys_that_we_know_of_a_trigger_are_those_in_kedas_source() -> None:

@@ -109,7 +109,7 @@ def test_a_pod_that_is_ready_but_behind_no_service_does_not_serve() -> None:
         [deployment(), deployment("cpu")], [pod(), pod("cpu")], endpoint_slices=[endpoints("tandem-gateway-1")]
     )
     assert not found.is_serving
-    assert found.parts[1].waiting[0].why == "it is ready, but no Service sends to it yet"
+    assert "no Service" in found.parts[1].waiting[0].why
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_without_a_look_at_pods_the_deployments_numbers_count() -> None:
 def test_without_a_look_at_nodes_the_rest_is_told() -> None:
     found = status(*BRIDGED, nodes=None, node_claims=None)
     assert (found.nodes, found.unseen) == ((), ("nodes", "Karpenter's node claims"))
-    assert "no node takes it" in found.releases[0].parts[2].waiting[0].why
+    assert "no node" in found.releases[0].parts[2].waiting[0].why
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,8 @@ def test_a_node_that_is_being_bought_is_one_line() -> None:
     claim = node_claim("gpu-x7k2p", condition("Launched", "True", "Launched"), node="gpu-x7k2p")
     found = status(*BRIDGED, nodes=[node("cpu-0"), node("gpu-x7k2p", ready="False")], node_claims=[claim])
     assert [(it.name, it.standing) for it in found.nodes] == [("cpu-0", "ready"), ("gpu-x7k2p", "coming")]
-    assert found.nodes[1].note == "NodePool gpu: it is bought and boots, asked for 42 s ago"
+    assert "NodePool gpu" in found.nodes[1].note
+    assert "42 s" in found.nodes[1].note
 
 
 @pytest.mark.parametrize(

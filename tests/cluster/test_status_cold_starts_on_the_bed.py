@@ -110,7 +110,7 @@ def test_who_may_not_ask_through_it_is_told_which_right_lacks(
     bed: Bed, namespace: str, port: int, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service(bed, namespace, port)
-    assert asked(sign_in.role("view"), namespace, monkeypatch) == "this user lacks get services/proxy"
+    assert asked(sign_in.role("view"), namespace, monkeypatch).endswith("get services/proxy")
     comes(sign_in.role("edit"), namespace, monkeypatch)
 
 
@@ -119,7 +119,7 @@ def test_a_scaler_that_is_not_there_is_told_with_the_way_out(
 ) -> None:
     service(bed, namespace, 1)
     said = str(asked(bed.layout.kubeconfig, namespace, monkeypatch))
-    assert "tandem-scaler answers 503 through the API server: is its pod ready" in said
+    assert "tandem-scaler answers 503" in said
     assert "networkPolicy.metricsFrom" in said
 
 

@@ -64,7 +64,7 @@ def awake() -> Bed:
 def test_nothing_is_told_until_demands_were_heard_for_a_window() -> None:
     bed = Bed(heard={"A": BUSY}, there={"cpu": 8, "gpu": 0})
     assert bed.run(WINDOW).replicas is None
-    assert bed.state.holds == "gateways have been heard for less than 10 s"
+    assert "10 s" in bed.state.holds
     assert bed.run(1).replicas == {"cpu": 8, "gpu": 0}
 
 
@@ -105,7 +105,7 @@ def test_a_pending_pod_that_does_not_pay_is_kept_as_long_as_a_cold_start_costs_a
 
 def test_it_waits_for_what_the_cluster_runs_as_long_as_somebody_is_asking() -> None:
     bed = Bed(heard={"A": BUSY}, is_there_known=False)
-    assert bed.run(60).holds == "what the cluster runs is not known yet"
+    assert "cluster" in bed.run(60).holds
     assert bed.run(1, there={"cpu": 2, "gpu": 2}, is_there_known=True).replicas == {"cpu": 2, "gpu": 2}
 
 
@@ -146,7 +146,7 @@ def test_while_dns_fails_known_gateways_are_heard_and_nothing_goes_down() -> Non
     quiet = {"cpu": Demand(0.1, 0.0, 1), "gpu": Demand(0.01, 0.0, 1)}
     found = bed.run(600, heard={"A": quiet}, are_named=False)
     assert found.replicas == {"cpu": 1, "gpu": 1}
-    assert found.keeps == "the gateways' name cannot be looked up"
+    assert "looked up" in found.keeps
     assert bed.run(60, are_named=True).replicas == {"cpu": 1, "gpu": 0}
 
 

@@ -24,8 +24,8 @@ def test_whether_a_card_pays_is_told(cpu: float, gpu: float, says: str) -> None:
 
 
 def test_what_was_not_weighed_is_told() -> None:
-    assert "No card was weighed" in said([profile(server("cpu", 150))], objective(100))
-    assert "No CPU server was weighed" in said([profile(server("gpu", 150))], objective(100))
+    assert "No card" in said([profile(server("cpu", 150))], objective(100))
+    assert "No CPU server" in said([profile(server("gpu", 150))], objective(100))
 
 
 def test_a_load_that_changes_is_told_from_lowest_to_highest_with_the_price_of_a_day() -> None:
@@ -63,7 +63,7 @@ def test_nothing_to_weigh_is_one_sentence_and_no_table() -> None:
 
 def test_the_command_that_measures_what_is_missing_has_the_rows_of_a_request() -> None:
     said = missing(Reason("missing", "gpu"), "digits", 8)
-    assert "`tandem profile digits --batch-size 8` on a machine with a card" in said
+    assert "`tandem profile digits --batch-size 8`" in said
 
 
 @pytest.mark.parametrize(

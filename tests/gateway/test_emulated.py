@@ -66,7 +66,7 @@ def test_status_and_welcome_say_what_it_is(two: Running) -> None:
         "emulated-gpu": "emulated",
         "emulated-cpu": "emulated",
     }
-    assert any("emulated-gpu pool: no device, times of /" in line for line in two.program.lines())
+    assert any("emulated-gpu pool" in line for line in two.program.lines())
 
 
 def test_a_pool_that_is_not_emulated_routes_nothing_to_an_emulated_triton(two: Running, tmp_path: Path) -> None:
@@ -75,5 +75,5 @@ def test_a_pool_that_is_not_emulated_routes_nothing_to_an_emulated_triton(two: R
         refused = wait_until(
             lambda: gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"][0]["refused"], "it is refused"
         )
-        assert "it emulates fast, which only a pool with device 'emulated' may serve" in refused["digits-fp32"]
+        assert "device 'emulated'" in refused["digits-fp32"]
         assert gateway.infer(SAMPLE).status == 503

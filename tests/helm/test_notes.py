@@ -96,7 +96,7 @@ def test_every_command_has_its_namespace_and_is_one_that_a_shell_reads(values: O
 
 
 def test_what_is_open_is_a_warning(render: Render) -> None:
-    assert "WARNING: there are no API keys" in render().notes
+    assert "no API keys" in render().notes
     assert "port 9090 may unload" in render().notes
     closed = {"gateway": {"admin": {"enabled": False}}}
     assert "port 9090" not in render(closed).notes

@@ -80,4 +80,4 @@ def test_the_gpu_image_says_where_it_lacks_a_card(gpu: Image, tmp_path: Path) ->
     mounts = {"/tmp": writable(tmp_path / "tmp"), "/models": f"{ROOT / 'model_repo'}:ro"}
     with pod() as alone, alone.container(gpu, gpu.command, mounts, tmp_path / "log") as container:
         assert container.process.wait(timeout=60) == 2
-    assert "no NVIDIA card with a driver on this machine" in (tmp_path / "log").read_text()
+    assert "no NVIDIA card" in (tmp_path / "log").read_text()

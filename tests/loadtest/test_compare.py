@@ -119,13 +119,13 @@ def test_equal_reports_are_not_worse(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no difference seen" in said
     assert "have no partners" in said
     assert "differs" not in said
-    assert "Nothing got worse as far as can be seen." in said
+    assert "Nothing got worse" in said
 
 
 def test_what_became_slower_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = results(tmp_path / "a"), results(tmp_path / "b", 0.02)
     assert run(CompareOptions(before, after / "report.json")) == 1
-    assert "Clearly worse: int8-cpu at 2 users: p50." in capsys.readouterr().out
+    assert "int8-cpu at 2 users: p50" in capsys.readouterr().out
     assert run(CompareOptions(after, before)) == 0
     assert " faster\n" in capsys.readouterr().out
 
@@ -134,7 +134,7 @@ def test_two_repeats_are_inconclusive_and_said_to_be(tmp_path: Path, capsys: pyt
     assert run(CompareOptions(results(tmp_path / "a", repeats=2), results(tmp_path / "b", 0.02, repeats=2))) == 0
     said = capsys.readouterr().out
     assert "inconclusive" in said
-    assert "it takes 3 runs on each side, and enough requests in each" in said
+    assert "3 runs on each side" in said
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_void_and_unstable_runs_are_mentioned(tmp_path: Path, capsys: pytest.Cap
     run(CompareOptions(results(tmp_path / "a"), directory))
     said = capsys.readouterr().out
     assert "after: it is partial" in said
-    assert "after: 1 void run in it is left out" in said
+    assert "1 void run" in said
 
 
 def verdict(**numbers: Number) -> VerdictReport:

@@ -28,7 +28,7 @@ def test_a_dry_run_does_all_that_needs_no_card_and_says_what_it_left_out(tmp_pat
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = (out / "summary.md").read_text()
-    assert "Dry run: short times, no card used; not a measurement." in summary
+    assert "not a measurement" in summary
     made, left_out = summary.split("Not done:")
     for part in (
         "untrained resnet50 made",

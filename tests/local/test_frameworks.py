@@ -176,7 +176,7 @@ except UserError as error:
 @pytest.mark.slow
 def test_in_a_terminal_a_yes_makes_it(tiny: Frameworks) -> None:
     said = in_a_terminal(ASKING, b"[y/N]", b"y\n")
-    assert "this needs tandem-tiny, not installed here. Make an environment of its own for it, 1 MB, in" in said
+    assert "needs tandem-tiny, not installed" in said
     assert "made /" in said
 
 

@@ -133,7 +133,7 @@ def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up)
     publish_digits(up.repository, "beside", precisions=["fp32"])
     assert up.load("beside") == (200, {})
     status, told, _ = up.ask("/v2/models/copied/infer", SAMPLE)
-    assert (status, "is the record of digits-fp32" in told["error"]) == (503, True)
+    assert (status, "record of digits-fp32" in told["error"]) == (503, True)
     assert up.ask("/v2/health/ready")[0] == 503
     shutil.rmtree(up.repository / "copied-fp32")
     wait_until(lambda: up.ask("/v2/models/copied/infer", SAMPLE)[0] == 404, "nobody knows it any more")
@@ -160,7 +160,7 @@ def test_what_no_gate_has_passed_and_what_changed_after_it_is_not_taken(up: Up) 
     (side / "stray-fp32" / "1" / "model.onnx").write_bytes(DIGITS)
     (side / "stray-fp32").rename(up.repository / "stray-fp32")
     status, told = up.load("changed")
-    assert (status, "changed after its gate" in told["error"]) == (403, True)
+    assert (status, "changed after" in told["error"]) == (403, True)
     assert up.load("stray-fp32")[0] == 403
     publish_digits(up.repository, "after", precisions=["fp32"])
     assert up.load("after") == (200, {})  # so that the others have been looked at as well

@@ -82,7 +82,9 @@ def test_a_directory_without_a_gate_record_is_not_loaded(repository: Repository,
     shutil.copytree(repository.path / "digits-fp32", repository.path / "other-fp32")
     (repository.path / "other-fp32" / "tandem.json").unlink()
     assert "other-fp32" not in names(repository, "cpu", said)
-    assert said == ["not loaded: other-fp32 has no gate record (tandem.json)"]
+    [line] = said
+    assert line.startswith("not loaded: other-fp32")
+    assert "tandem.json" in line
 
 
 @pytest.mark.parametrize(("status", "is_loaded"), [("refused", False), ("not_allowed", False), ("not_useful", True)])
@@ -207,7 +209,9 @@ def test_a_model_without_batches_takes_no_batch_and_says_that_a_delay_does_nothi
 
     change_record(repository, "digits-fp32", unbatched)
     configs(repository, overrides=TritonOverrides(queue_delay_us=9), say=said.append)
-    assert said == ["digits-fp32 takes no batches, so that a queue delay does nothing for it"]
+    [line] = said
+    assert "digits-fp32" in line
+    assert "queue delay" in line
     for name in ("digits-int8", "digits-fp16"):
         change_record(repository, name, unbatched)
     with pytest.raises(UserError, match=r"1.*exported"):
@@ -220,7 +224,9 @@ def test_a_model_for_smaller_batches_beside_the_one_that_was_planned_is_served_a
     change_record(repository, "digits-int8", lambda record: record.update(max_batch_size=8, warmup_batch_sizes=[1, 8]))
     served = configs(repository, overrides=TritonOverrides(max_batch=16), say=said.append)
     assert {name: config["max_batch_size"] for name, config in served.items()} == {"digits-fp32": 16, "digits-int8": 8}
-    assert said == ["digits-int8 takes batches of 8 rows, as it was exported, where 16 were asked for"]
+    [line] = said
+    assert "digits-int8 takes batches of 8" in line
+    assert "16" in line
 
 
 def test_more_threads_than_cores_are_a_warning_and_served(repository: Repository, said: list[str]) -> None:
@@ -401,13 +407,17 @@ def test_where_nothing_that_passed_can_run_the_user_is_told(with_bf16: Repositor
 def test_int8_on_a_card_is_tensorrts_alone(repository: Repository, said: list[str]) -> None:
     change_record(repository, "digits-int8", lambda r: r["pools"]["gpu"].update(status="passed", engine="tensorrt"))
     assert "digits-int8" not in configs(repository, CUDA, pool="gpu", say=said.append)
-    assert said == ["not loaded: digits-int8 is computed by tensorrt alone, which is not installed here"]
+    [line] = said
+    assert line.startswith("not loaded: digits-int8")
+    assert "tensorrt" in line
 
 
 def test_another_variant_for_tensorrt_runs_on_cuda_where_that_is_all(repository: Repository, said: list[str]) -> None:
     name_engine(repository, "digits-fp16", "tensorrt", "gpu")
     assert parameters(repository, "digits-fp16", CUDA, pool="gpu", say=said.append)["tandem_engine"] == "cuda"
-    assert said == ["digits-fp16 runs on cuda: its record names tensorrt, which is not installed here"]
+    [line] = said
+    assert line.startswith("digits-fp16 runs on cuda")
+    assert "tensorrt" in line
 
 
 def test_a_speed_on_a_card_is_known_by_the_cards_name(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +466,9 @@ def test_what_one_engine_alone_computes_is_left_out_on_another(repository: Repos
     variants = repository.variants()
     bf16 = [replace(v, record=replace(v.record, variant="bf16")) for v in variants if v.name == "digits-fp32"]
     assert pooling.on_engine(bf16, "cpu", "cpu", said.append) == []
-    assert said == ["not loaded: digits-fp32 is computed by openvino alone, and cpu was asked for"]
+    [line] = said
+    assert line.startswith("not loaded: digits-fp32")
+    assert "openvino" in line
     assert pooling.on_engine(bf16, "openvino", "cpu", said.append) == bf16
 
 

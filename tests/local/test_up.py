@@ -161,7 +161,7 @@ def test_a_state_folder_that_cannot_be_written_says_which_setting_moves_it(tmp_p
         url = f"cpu=http://127.0.0.1:{somebody.getsockname()[1]}"
         code, lines = refused(["up", *free("up"), "--pool", url], tmp_path / "file")
     assert code == 3
-    assert "set TANDEM_STATE to another folder" in lines[-1]
+    assert "TANDEM_STATE" in lines[-1]
 
 
 # -- up, and down again -----------------------------------------------------------------------------------------------
@@ -479,7 +479,7 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, environment: Environ
         "triton", *free("triton"), "--no-measure", "--model-repository", str(COMMITTED), TANDEM_CACHE=str(tmp_path)
     )
     assert done.returncode == 3
-    assert "is missing or broken" in done.stderr.splitlines()[-1]
+    assert "missing or broken" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.thorough
@@ -601,9 +601,9 @@ def test_up_says_which_models_are_not_served_and_is_not_ready_unless_told_to_go_
     [int8] = [line for line in lines if line.startswith("  not served: digits-int8: ")]
     assert "Protobuf parsing failed" in other
     [changed] = [line for line in lines if line.startswith("  not served: changed-fp32: ")]
-    assert "config.pbtxt changed after its gate" in changed
+    assert "config.pbtxt changed" in changed
     [copied] = [line for line in lines if line.startswith("  not served: copied-fp32: ")]
-    assert "is the record of digits-fp32" in copied
+    assert "record of digits-fp32" in copied
     [curl] = [line for line in lines if line.startswith("  curl ")]
     assert "/v2/models/digits/infer" in curl  # not the first by name, which is not served
     assert "digits is served" in int8

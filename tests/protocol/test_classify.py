@@ -227,6 +227,6 @@ def test_logits_become_probabilities_however_large_they_are() -> None:
 
 def test_where_no_image_is_one_the_answer_says_so_as_an_error() -> None:
     bad = {"error": "the image is empty"}
-    assert orjson.loads(body("m", [bad]))["error"] == "the image is empty"
-    assert orjson.loads(body("m", [bad, bad]))["error"] == "none of 2 images can be classified; the image is empty"
+    assert "empty" in orjson.loads(body("m", [bad]))["error"]
+    assert "2 images" in orjson.loads(body("m", [bad, bad]))["error"]
     assert "error" not in orjson.loads(body("m", [bad, {"labels": []}]))

@@ -77,7 +77,8 @@ def test_while_nobody_can_tell_what_has_published_stays() -> None:
     found = looked(names, dns, LOOK_S)
     assert [it.address for it in found.places] == ["10.0.0.1"]
     assert not found.are_known
-    assert found.problem == "gateways.ns.svc cannot be looked up (try again)"
+    assert found.problem.startswith("gateways.ns.svc")
+    assert "(try again)" in found.problem
 
 
 def test_a_name_without_an_address_is_known_to_have_none() -> None:

@@ -102,7 +102,7 @@ def test_what_is_impossible_is_exit_code_1_with_what_binds(plan: Any, words: lis
     assert (code, made["is_possible"], made["bindings"][0]["constraint"]) == (1, False, constraint)
     code, out, _ = plan(*words)
     assert code == 1
-    assert "There is no plan for digits: " in out
+    assert "no plan for digits" in out
 
 
 def test_prices_of_ones_own_are_laid_over_the_shipped_ones(plan: Any, tmp_path: Path) -> None:

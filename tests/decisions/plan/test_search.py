@@ -115,14 +115,15 @@ def test_joules_of_a_card_and_of_a_processor_are_not_compared_without_a_word() -
         profile(server("gpu", 1500, joules_per_request=0.02)),
     ]
     (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
-    assert "may be without those of the processor beside it" in caveat
+    assert "the processor beside it" in caveat
     assert plan(profiles, objective(100)).caveats == ()
 
 
 def test_a_server_whose_joules_nobody_measured_is_not_left_out_of_the_least_energy_in_silence() -> None:
     profiles = [profile(server("cpu", 150, joules_per_request=0.4)), profile(server("gpu", 1500))]
     (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
-    assert caveat == "not weighed: fp16 on cuda, 1 × 1, waiting 100 µs for fuller ones: its joules were never measured"
+    assert caveat.startswith("not weighed: fp16 on cuda")
+    assert "joules" in caveat
 
 
 def test_the_command_that_is_told_measures_what_is_missing() -> None:
@@ -278,15 +279,15 @@ def test_a_machine_that_is_named_by_hand_and_is_another_one_is_told(
 def test_a_variant_that_answers_less_well_is_not_chosen_in_silence() -> None:
     int8, fp32 = server("cpu", 150, accuracy=0.964), server("cpu", 140, variant="fp32", accuracy=0.972)
     (caveat,) = plan([profile(int8, fp32)], objective(100)).caveats
-    assert caveat == "int8 is less accurate than fp32: 0.964 and 0.972 by their gates"
+    assert "0.964 and 0.972" in caveat
     assert plan([profile(replace(int8, accuracy=0.972), fp32)], objective(100)).caveats == ()
 
 
 def test_a_rate_of_a_stricter_objective_or_of_a_tired_generator_is_told_as_a_lower_bound() -> None:
     stricter = profile(server("cpu", 150, max_rates=(MaxRate(0.01, 1, 150, None, None, (), True),)))
     caveats = " ".join(plan([stricter], objective(100)).caveats)
-    assert "was measured for p99 within 10 ms" in caveats
-    assert "the load generator ended at 150/s" in caveats
+    assert "p99 within 10 ms" in caveats
+    assert "ended at 150/s" in caveats
 
 
 def test_what_no_number_stands_on_is_not_told() -> None:

@@ -87,5 +87,5 @@ def test_an_answer_that_is_no_number_fails_alone(colours: Running) -> None:
     near, far = png_of("#808080"), png_of("white")  # 0.002 and 0.5, divided by next to nothing
     first, second = classify(colours, as_json([near, far]), "infinite").json()["results"]
     assert len(first["labels"]) == 3
-    assert second == {"error": "the model answered no numbers to this image"}
+    assert "no numbers" in second["error"]
     assert not colours.program.says("Warning")

@@ -104,7 +104,8 @@ def test_as_many_labels_come_as_are_wanted(labelled: Running) -> None:
     assert abs(sum(one["score"] for one in whole) - 1) < 1e-4
     assert {one["index"] for one in whole} == set(range(10))
     reply = classify(labelled, FILES[0], query="?top_k=11")
-    assert (reply.status, reply.json()) == (400, {"error": "top_k is 11, and 'digits' has 10 classes"})
+    assert reply.status == 400
+    assert "top_k is 11" in reply.json()["error"]
 
 
 @pytest.mark.protocol("classify", "several images a request; a bad one fails alone, in its place", "supported")
@@ -116,8 +117,8 @@ def test_a_bad_image_fails_alone_and_in_its_place(labelled: Running) -> None:
     told = reply.json()["results"]
     assert [told[0], told[2], told[5]] == good
     assert [list(told[place]) for place in (1, 3, 4)] == [["error"]] * 3
-    assert told[1]["error"] == "the image is none of JPEG, PNG, WEBP"
-    assert told[4]["error"] == "the image is empty"
+    assert "JPEG, PNG, WEBP" in told[1]["error"]
+    assert "empty" in told[4]["error"]
 
 
 @pytest.mark.protocol(
@@ -138,7 +139,8 @@ def test_a_request_without_any_good_image_is_400_and_tells_each(labelled: Runnin
     assert reply.status == 400
     assert reply.headers["Tandem-Error"] == "bad_request"
     said = reply.json()
-    assert said["error"] == "none of 2 images can be classified; the image is none of JPEG, PNG, WEBP"
+    assert "2 images" in said["error"]
+    assert "JPEG, PNG, WEBP" in said["error"]
     assert [list(one) for one in said["results"]] == [["error"], ["error"]]
 
 

@@ -139,7 +139,7 @@ def test_a_text_that_is_too_long_is_cut_only_when_the_client_says_so(words: Runn
     assert reply.status == 400
     num_tokens = len(TOKENIZER.encode(LONG).ids)
     told = error(reply)
-    assert f"number 1 has {num_tokens} tokens; 'words' takes {MAX_LENGTH}" in told["message"]
+    assert f"{num_tokens} tokens; 'words' takes {MAX_LENGTH}" in told["message"]
     assert told["param"] == "input"
     cut = [*TOKENIZER.encode(LONG).ids[: MAX_LENGTH - 1], 3]
     reply = ask(words, [MIXED[0], LONG], truncate=True)
@@ -318,7 +318,7 @@ def test_what_a_request_may_hold_is_limited_and_a_tokenizer_that_changed_after_t
         assert vectors(ask(small, ["a"] * 3)).shape == (3, SIZE)
         reply = ask(small, "a", model="fixed")
         assert reply.status == 500
-        assert "tokenizer.json of 'fixed-fp32' changed after its gate" in error(reply)["message"]
+        assert "tokenizer.json of 'fixed-fp32'" in error(reply)["message"]
 
 
 @pytest.mark.parametrize(

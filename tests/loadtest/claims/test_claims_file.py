@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.claims.claims_file import NUMBERS, is_claims_file, parse_suite, read_suite
+from loadtest.claims.claims_file import NUMBERS, Suite, is_claims_file, read_suite
 from loadtest.claims.speeds import ORDER
 from loadtest.errors import CampaignFileError
 
@@ -25,8 +25,14 @@ claims:
 """
 
 
-def test_what_is_left_out_has_the_defaults() -> None:
-    suite = parse_suite(FILE, "c.yaml")
+def read(folder: Path, text: str) -> Suite:
+    file = folder / "c.yaml"
+    file.write_text(text)
+    return read_suite(file)
+
+
+def test_what_is_left_out_has_the_defaults(tmp_path: Path) -> None:
+    suite = read(tmp_path, FILE)
     (claim,) = suite.claims
     assert (claim.models, claim.variant, claim.engine) == (("mlp",), "int8", "cpu")
     assert (claim.against_variant, claim.against_engine, claim.batch_sizes) == ("fp32", "cpu", ())
@@ -35,9 +41,9 @@ def test_what_is_left_out_has_the_defaults() -> None:
     assert set(suite.experiments) == {"speeds", "bandwidth", "trees", "scaling", "served"}
 
 
-def test_one_value_is_as_good_as_a_list_of_one() -> None:
+def test_one_value_is_as_good_as_a_list_of_one(tmp_path: Path) -> None:
     text = FILE + "    batch_sizes: 4\nexperiments:\n  speeds: {batch_sizes: 8}\n"
-    suite = parse_suite(text, "c.yaml")
+    suite = read(tmp_path, text)
     assert (suite.claims[0].batch_sizes, suite.experiments["speeds"]["batch_sizes"]) == ((4,), (8,))
 
 
@@ -80,17 +86,17 @@ def test_only_what_calls_itself_claims_is_a_file_of_claims(tmp_path: Path) -> No
         ("kind: claims", "kind: load", "line 2: kind:"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_refused_with_line_and_way_out(old: str, new: str, message: str) -> None:
+def test_a_wrong_file_is_refused_with_line_and_way_out(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in FILE
     with pytest.raises(CampaignFileError) as refused:
-        parse_suite(FILE.replace(old, new), "c.yaml")
+        read(tmp_path, FILE.replace(old, new))
     assert message in str(refused.value)
 
 
-def test_two_claims_of_one_name_are_refused() -> None:
+def test_two_claims_of_one_name_are_refused(tmp_path: Path) -> None:
     again = FILE[FILE.index("  - name") :]
     with pytest.raises(CampaignFileError, match=r"12.*claims\[1\].*claims.*'a'"):
-        parse_suite(FILE + again, "c.yaml")
+        read(tmp_path, FILE + again)
 
 
 def test_a_claim_that_is_not_there_is_refused_with_the_nearest() -> None:

@@ -32,7 +32,7 @@ def test_a_difference_below_zero_is_zero_and_noise() -> None:
     assert found is not None
     assert found.seconds("json") == 0.0
     assert found.is_noise("json")
-    assert "JSON instead of binary tensors nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
+    assert "binary tensors nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
 
 
 def test_a_net_that_was_slower_alone_than_in_triton_is_no_longer_than_triton_took() -> None:
@@ -49,7 +49,7 @@ def test_rungs_whose_intervals_meet_are_not_told_apart() -> None:
     assert found is not None
     assert found.is_noise("gateway")
     assert not found.is_noise("json")
-    assert "the gateway 0.02 ms (1%, within noise)" in where_time_goes(server("x", gateway_s=0.00002), 1)[0]
+    assert "0.02 ms (1%, within noise)" in where_time_goes(server("x", gateway_s=0.00002), 1)[0]
 
 
 def test_without_the_engine_alone_tritons_own_count_stands_for_it() -> None:
@@ -80,16 +80,16 @@ def test_without_json_the_top_is_the_gateway_with_binary_tensors() -> None:
 
 def test_the_words_name_every_part_with_its_share() -> None:
     said = " ".join(where_time_goes(server("x", compute_s=0.007, json_s=0.0015, gateway_s=0.0005), 1))
-    assert "A request of 1 row takes 10.0 ms through the gateway, as JSON" in said
-    assert "the net itself 7.00 ms (70%)" in said
-    assert "Binary tensors instead of JSON save 1.50 ms" in said
-    assert "Most of it is not the net" not in said
+    assert "1 row takes 10.0 ms" in said
+    assert "net itself 7.00 ms (70%)" in said
+    assert "JSON save 1.50 ms" in said
+    assert "not the net" not in said
 
 
 def test_a_net_that_is_a_small_part_is_said_to_gain_little_from_a_faster_device() -> None:
     said = " ".join(where_time_goes(together(server("x"), server("x", 8, compute_s=0.002)), 1))
-    assert "a faster device would save at most 1.00 ms of 4.00 ms" in said
-    assert "8 rows together take 5.00 ms, which is 0.62 ms a row instead of 4.00 ms" in said
+    assert "at most 1.00 ms of 4.00 ms" in said
+    assert "0.62 ms a row instead of 4.00 ms" in said
 
 
 def test_a_wait_in_triton_with_one_request_under_way_is_its_queue_delay() -> None:
@@ -110,7 +110,7 @@ def test_a_gpu_that_loses_on_the_way_is_told_where() -> None:
         "save it 3.00 ms",
     )
     assert [value for value in values if value not in said] == []
-    assert "HTTP, copies and Triton around the net: 4.00 ms instead of 1.00 ms" in said
+    assert "4.00 ms instead of 1.00 ms" in said
 
 
 def test_a_gpu_that_no_batch_helps_is_told_so() -> None:
@@ -118,12 +118,12 @@ def test_a_gpu_that_no_batch_helps_is_told_so() -> None:
     cpu = together(server("cpu"), server("cpu", 8))
     said = " ".join(why_slower(gpu, cpu, 1))
     assert "20.0 ms instead of 1.00 ms" in said
-    assert "slower up to 8 rows" in said
+    assert "up to 8 rows" in said
 
 
 def test_a_batch_that_was_not_measured_is_not_guessed() -> None:
     said = why_slower(server("gpu", compute_s=0.02), server("cpu"), 1)
-    assert "were not measured on both" in " ".join(said)
+    assert "not measured on both" in " ".join(said)
     assert why_slower(server("gpu"), server("cpu"), 8) == ["gpu and cpu were not both measured with 8 rows."]
 
 

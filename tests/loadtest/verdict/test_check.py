@@ -57,13 +57,13 @@ def test_a_plan_of_two_pools_or_of_none_is_not_run() -> None:
     here, there = cpu_profile(), gpu_profile()
     sources = [Source(here, "here"), Source(there, "given")]
     two = make_plan("digits", Objective(OBJECTIVE_S, ((16, 100), (8, 3000))), [here, there], PRICES)
-    assert why_not(two, sources) == "the plan has two pools, and a check loads one"
+    assert "two pools" in (why_not(two, sources) or "")
     assert why_not(plan_of(), []) == "nothing is planned"
 
 
 def test_emulated_servers_are_not_run() -> None:
     here = cpu_profile(provenance="emulated")
-    assert why_not(plan_of(here), [Source(here, "here")]) == "the planned server's times follow a file"
+    assert "follow a file" in (why_not(plan_of(here), [Source(here, "here")]) or "")
 
 
 # -- what its runs say -------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_a_profile_of_this_very_machine_is_not_measured_again_and_its_plan_is_re
     assert check["rate_rps"] == 200
     assert check["void"] is not None or check["num_due"] > 1000
     assert (done.returncode == 0) is report["is_met"]
-    assert any("In the check the load generator ran on the same cores" in caveat for caveat in report["caveats"])
+    assert any("the same cores" in caveat for caveat in report["caveats"])
     assert "starting Triton" not in done.stderr  # of a profile
 
 
@@ -67,5 +67,5 @@ def test_an_interrupted_verdict_leaves_no_process_and_no_folder(tmp_path: Path, 
     finally:
         process.kill()
     assert still_there(members) == []
-    assert "interrupted before there was a verdict; nothing was kept" in words.read_text()
+    assert "nothing was kept" in words.read_text()
     assert not output.exists()
