@@ -39,6 +39,16 @@ def test_the_table_of_what_to_open_names_files_that_exist() -> None:
             assert (ROOT / name if "/" in name else folder / name).exists(), f"{name} in {row}"
 
 
+def test_the_lives_of_requests_models_and_decisions_name_files_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    lives = page[page.index("## The life of a request") : page.index("## To change")]
+    paths = [f"/{path.relative_to(ROOT)}" for path in (ROOT / "serving").rglob("*")]
+    names = re.findall(r"`([\w/]+(?:/|\.py))`", lives)
+    assert len(names) > 30
+    for name in names:
+        assert any(path.endswith(f"/{name.rstrip('/')}") for path in paths), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_make_targets_that_pages_name_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
