@@ -64,7 +64,8 @@ def test_a_cpu_pool_that_waits_beside_a_gpu_is_bridged_by_nothing() -> None:
         [deployment(), deployment("gpu", gpus=1), deployment("cpu", ready=0)],
         [pod(), pod("gpu"), pod("cpu", container(RUNNING))],
     )
-    assert found.now == "answered by pool gpu (gpu); cpu is not ready"
+    assert found.now.startswith("answered by pool gpu")
+    assert "cpu is not ready" in found.now
 
 
 @pytest.mark.parametrize(

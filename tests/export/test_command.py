@@ -692,7 +692,7 @@ def test_without_data_nothing_long_begins(
 ) -> None:
     monkeypatch.setattr(sources, "load", lambda *_: pytest.fail("it was read all the same"))
     done = run(words, folder / "none")
-    assert (done.code, "there is no data to judge the variants on" in done.said) == (2, True), done.said
+    assert (done.code, "no data to judge" in done.said) == (2, True), done.said
 
 
 def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_is_read(
@@ -700,14 +700,14 @@ def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_i
 ) -> None:
     monkeypatch.setattr(sources, "load", lambda *_: pytest.fail("it was read all the same"))
     (tmp_path / "file").write_text("")
-    assert "it is a file, not a folder" in run(JUDGED, tmp_path / "file").said
+    assert "not a folder" in run(JUDGED, tmp_path / "file").said
     with writing(tmp_path / "repository", "model"):
         assert "another process is exporting model into" in run(JUDGED, tmp_path / "repository").said
 
 
 def test_a_ready_made_file_goes_into_no_repository_that_is_not_there(folder: Path, tmp_path: Path) -> None:
     done = run(("net.onnx", "--variant", "int8", "--model", "digits"), tmp_path / "deep" / "nowhere")
-    assert (done.code, "there is no model repository at" in done.said) == (2, True), done.said
+    assert (done.code, "no model repository" in done.said) == (2, True), done.said
     assert not (tmp_path / "deep").exists()
 
 
@@ -761,7 +761,7 @@ def test_the_digits_that_tandem_knows_judge_and_calibrate_every_source(exports: 
 def test_the_digits_go_into_no_model_that_takes_something_else(exports: Callable[..., Done]) -> None:
     done = exports(("open-length.onnx", "--data", "digits", *QUICK))
     assert done.code == 2
-    assert "the data 'digits' is image [1, 8, 8], and this model takes ids" in done.said
+    assert "image [1, 8, 8], and this model takes ids" in done.said
 
 
 @pytest.mark.parametrize(
@@ -918,6 +918,6 @@ def test_an_onnx_file_is_tried_on_the_rows_of_the_data_first(folder: Path, tmp_p
     assert tried.exit_code == 0, tried.output + str(tried.exception)
     assert Repository(tmp_path / "new").variant("fives-fp32").record.inputs[0].shape == (-1,)
     misnamed = CliRunner().invoke(cli.cli, [*words, "--data", str(tmp_path / "misnamed.npz")])
-    assert "--data has 'z', which is not an input" in str(misnamed.exception)
+    assert "--data has 'z'" in str(misnamed.exception)
     made_up = CliRunner().invoke(cli.cli, [*words, "--i-accept-ungated"])
-    assert "made-up inputs, give real ones with --data or --example" in str(made_up.exception)
+    assert "--data or --example" in str(made_up.exception)

@@ -195,7 +195,7 @@ def test_where_no_triton_can_run_the_record_and_the_summary_say_so(tmp_path: Pat
     outcome = of_pipeline(tmp_path, none)
     [fp32] = [variant.record for variant in outcome.published if variant.record.variant == "fp32"]
     assert fp32.load_check == "no Triton could be asked: this system has no glibc"
-    assert [warning for warning in outcome.warnings if "this system has no glibc" in warning]
+    assert [warning for warning in outcome.warnings if "no glibc" in warning]
 
 
 def test_what_a_gpu_alone_runs_is_not_said_to_have_been_loaded(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_without_data_nothing_is_written_unless_that_is_accepted(exported: Expor
     asked = ExportSpec("mine", accepts_ungated=True, seconds=0.05)
     outcome = export(exported, None, repository, asked)
     [fp32] = outcome.published
-    assert "no data to prove it on" in outcome.left_out["int8"]
+    assert "no data to prove" in outcome.left_out["int8"]
     assert fp32.record.gate.basis == "nothing"
     assert {gate.status for gate in fp32.record.pools.values()} == {"ungated"}
     assert fp32.config("cpu").parameters["tandem_gate"] == "ungated"

@@ -122,14 +122,16 @@ def test_where_fp32_is_damaged_nothing_is_compared_with_it(kept: Path) -> None:
     (kept / "digits-fp32" / "labels.txt").unlink()
     int8 = of(verify(kept), "digits-int8")
     assert int8.gate == NOT_RUN
-    assert int8.notes == ("gate not run again: the files of digits-fp32 are not the ones that were gated",)
+    [note] = int8.notes
+    assert "files of digits-fp32" in note
 
 
 def test_a_directory_without_a_record_is_a_problem(repository: Path) -> None:
     (repository / "digits-int8" / RECORD_FILE).unlink()
     found = verify(repository)
     assert not found.has_passed
-    assert of(found, "digits-int8").problems == ("has no tandem.json, so nothing proves it",)
+    [problem] = of(found, "digits-int8").problems
+    assert "tandem.json" in problem
 
 
 @pytest.fixture(params=["{", "[]", '{"version": 99}'], ids=["no JSON", "no object", "of another version"])
@@ -177,7 +179,8 @@ def test_where_fp32s_record_cannot_be_read_nothing_is_compared_with_it(kept: Pat
     (kept / "digits-fp32" / RECORD_FILE).write_text("{")
     found = verify(kept)
     assert [variant.name for variant in found.variants if variant.problems] == ["digits-fp32"]
-    assert of(found, "digits-int8").notes == ("gate not run again: the record of digits-fp32 cannot be read",)
+    [note] = of(found, "digits-int8").notes
+    assert "record of digits-fp32" in note
     for name in ("digits-int8", "digits-fp16"):
         (kept / name / RECORD_FILE).write_text("{")
     assert len(verify(kept, model="digits").variants) == 3
@@ -272,13 +275,14 @@ def test_data_without_labels_proves_what_it_can(repository: Path, held_out: Data
     int8 = of(verify(repository), "digits-int8")
     assert "top1" not in [check.metric for check in int8.checks]
     assert "probability_difference" in [check.metric for check in int8.checks]
-    assert int8.notes[-1] == "not measured again: top1, because the data has no labels"
+    assert "not measured again: top1" in int8.notes[-1]
 
 
 def test_a_number_of_the_users_own_is_said_to_be_missing(kept: Path) -> None:
     own = {"metric": "f1", "value": 0.9, "limit": 0.8, "is_minimum": True, "reference": 0.9, "is_default_limit": False}
     edit(kept, "digits-int8", lambda data: data["gate"]["checks"].insert(0, own))
-    assert of(verify(kept), "digits-int8").notes == ("not measured again: f1, whose function is not kept",)
+    [note] = of(verify(kept), "digits-int8").notes
+    assert "not measured again: f1" in note
 
 
 def test_without_data_the_digests_are_checked_and_the_rest_is_said(bare: Path) -> None:
@@ -364,7 +368,7 @@ def test_a_variant_that_a_new_export_left_behind_is_no_part_of_the_model(kept: P
     (kept / "digits-fp32" / "1").rename(kept / "digits-fp32" / "2")
     edit(kept, "digits-fp32", newer)
     found = {variant.name: variant for variant in verify(kept, digests_only=True).variants}
-    assert "is of version 1, and FP32 of version 2" in " ".join(found["digits-int8"].problems)
+    assert "version 1, and FP32 of version 2" in " ".join(found["digits-int8"].problems)
     assert not verify(kept, digests_only=True).has_passed
     assert not any("version" in problem for problem in found["digits-fp32"].problems)
 
@@ -388,7 +392,9 @@ def with_bf16(kept: Path) -> Path:
 
 def test_bf16_is_not_proven_by_an_engine_that_computes_it_in_fp32(with_bf16: Path) -> None:
     bf16 = of(verify(with_bf16), "digits-bf16")
-    assert (bf16.gate, bf16.notes) == (NOT_RUN, ("gate not run again: openvino computes it, and is not here",))
+    [note] = bf16.notes
+    assert bf16.gate == NOT_RUN
+    assert "gate not run again: openvino" in note
 
 
 @pytest.mark.parametrize(("answer", "gate"), [(1, PASSED), (-1, FAILED)])
@@ -530,7 +536,8 @@ def test_variants_asked_for_by_name_are_verified_alone_beside_their_fp32(kept: P
     ]
     (kept / "digits-fp32" / "labels.txt").unlink()
     [int8] = verify(kept, names=["digits-int8"]).variants
-    assert int8.notes == ("gate not run again: the files of digits-fp32 are not the ones that were gated",)
+    [note] = int8.notes
+    assert "files of digits-fp32" in note
 
 
 def test_a_name_of_a_directory_without_a_record_is_a_problem_and_others_of_that_kind_are_not(kept: Path) -> None:
@@ -551,7 +558,7 @@ def test_a_variant_asked_for_by_name_that_is_of_an_older_version_than_fp32_is_a_
     (kept / "digits-fp32" / "1").rename(kept / "digits-fp32" / "2")
     edit(kept, "digits-fp32", newer)
     [int8] = verify(kept, names=["digits-int8"], digests_only=True).variants
-    assert "is of version 1, and FP32 of version 2" in " ".join(int8.problems)
+    assert "version 1, and FP32 of version 2" in " ".join(int8.problems)
 
 
 # -- images with nothing installed ------------------------------------------------------------------------------------
@@ -586,7 +593,7 @@ def test_verify_where_no_gate_can_run_is_exit_code_3_and_says_what_was_checked(k
     asked = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 60}
     done = subprocess.run(command, **asked)
     assert done.returncode == 3
-    assert "digits-fp32: whole; gate not run again: onnxruntime is not installed here" in done.stdout
+    assert "digits-fp32: whole; gate not run again: onnxruntime" in done.stdout
     [line] = done.stderr.splitlines()
     assert line.startswith("tandem: ")
     assert "pip install -e '.[onnx]'" in line

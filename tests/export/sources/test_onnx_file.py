@@ -145,7 +145,7 @@ def test_a_batch_fixed_at_1_is_freed_where_the_answers_stay(load: Any, model: on
     exported = load(model)
     (name, rows), *_ = exported.example.items()
     assert exported.max_batch_size == 32
-    assert "its batch dimension freed" in exported.source
+    assert "batch dimension freed" in exported.source
     alone = [answers(exported.model, **{name: rows[i : i + 1]})[0] for i in range(5)]
     assert np.allclose(answers(exported.model, **{name: rows[:5]})[0], np.concatenate(alone), atol=1e-5)
     declared = onnx.load_from_string(exported.model).graph
@@ -175,7 +175,7 @@ def test_a_batch_that_cannot_be_freed_is_served_without_batches(load: Any) -> No
     assert exported.inputs == (Tensor("x", "FP32", (1, 6, 8), "NCHW"),)
     assert exported.outputs == (Tensor("y", "FP32", (1, 6, 8)),)
     assert exported.example["x"].shape == (8, 1, 6, 8)
-    assert "served without batches: operator Reshape" in exported.source
+    assert "operator Reshape" in exported.source
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_rows_that_mix_are_no_batch_whatever_the_dimension_is_called(
     exported = load(model)
     assert exported.max_batch_size == 0
     assert exported.inputs[0].shape == shape
-    assert "depends on the rows beside it" in exported.source
+    assert "the rows beside it" in exported.source
 
 
 def test_a_first_dimension_of_another_fixed_length_is_no_batch(load: Any) -> None:

@@ -34,22 +34,22 @@ def refusal(rest: str, **options: Any) -> str:
 
 @pytest.mark.parametrize("rest", ["trap:net", "trap.py:net", "package.that.is.nowhere:net"])
 def test_without_trust_nothing_is_imported(rest: str) -> None:
-    assert "add --trust if you trust who wrote it" in refusal(rest)
+    assert "add --trust" in refusal(rest)
     assert "trap" not in sys.modules
 
 
 @pytest.mark.parametrize("rest", ["trap", "trap:", ":net", "trap:net()", "trap:a.b", "trap:1"])
 def test_a_spelling_without_a_callable_is_told_how_it_goes(rest: str) -> None:
-    assert "want module:PKG.MOD:CALLABLE or module:FILE.py:CALLABLE" in refusal(rest, is_trusted=True)
+    assert "module:FILE.py:CALLABLE" in refusal(rest, is_trusted=True)
 
 
 @pytest.mark.parametrize("rest", ["a/b:net", "a-b:net", "../trap:net", "trap..x:net"])
 def test_what_is_no_modules_name_is_told_so(rest: str) -> None:
-    assert "is not the name of a Python module" in refusal(rest, is_trusted=True)
+    assert "a Python module" in refusal(rest, is_trusted=True)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    assert refusal("nowhere/net.py:make", is_trusted=True) == "there is no file nowhere/net.py"
+    assert refusal("nowhere/net.py:make", is_trusted=True).endswith("no file nowhere/net.py")
 
 
 def test_an_unknown_task_is_named_with_the_nearest() -> None:
@@ -66,7 +66,7 @@ def test_an_unknown_task_is_named_with_the_nearest() -> None:
     ],
 )
 def test_an_option_of_another_kind_of_source_is_an_error(option: dict[str, Any], spelled: str) -> None:
-    assert f"{spelled} does not apply to a module" in refusal("trap:net", is_trusted=True, **option)
+    assert f"{spelled} does not apply" in refusal("trap:net", is_trusted=True, **option)
 
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

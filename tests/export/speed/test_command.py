@@ -41,7 +41,8 @@ def test_the_candidate_may_run_on_another_engine(both: dict[str, EnginePython], 
 
 def test_a_file_that_is_not_there_is_exit_code_2(fp32_file: Path) -> None:
     done = run(fp32_file, "nowhere.onnx")
-    assert (done.returncode, done.stderr) == (2, "there is no file nowhere.onnx\n")
+    assert done.returncode == 2
+    assert "nowhere.onnx" in done.stderr
 
 
 def test_an_engine_that_is_not_there_is_an_error_and_not_a_slow_cpu(fp32_file: Path) -> None:

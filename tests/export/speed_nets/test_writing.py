@@ -103,7 +103,7 @@ def test_wrong_use_is_exit_code_2(arguments: list[str], words: str, capsys: pyte
 @pytest.mark.parametrize("size", ["0", "-3"])
 def test_a_batch_size_that_is_none_is_refused(size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "models"), "--net", "mlp", f"--max-batch-size={size}"]) == 2
-    assert f"max batch size is {size}, want 1 or more" in capsys.readouterr().err
+    assert f"size is {size}, want 1" in capsys.readouterr().err
     assert not (tmp_path / "models").exists()
 
 
@@ -113,7 +113,7 @@ def test_a_place_that_cannot_be_written_is_said_before_a_net_is_drawn(
     (tmp_path / "file").write_text("")
     assert main([str(tmp_path / "file"), "--net", "mlp"]) == 2
     told = capsys.readouterr().err
-    assert "cannot write to the repository" in told
+    assert "cannot write" in told
     assert "drawing" not in told
 
 
@@ -121,7 +121,7 @@ def test_a_model_that_another_process_writes_is_left_alone(tmp_path: Path, capsy
     with (tmp_path / ".tandem-lock-mlp").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main([str(tmp_path), "--net", "mlp"]) == 2
-    assert "another process is exporting mlp" in capsys.readouterr().err
+    assert "exporting mlp" in capsys.readouterr().err
 
 
 def test_a_variant_that_overflows_is_no_variant() -> None:

@@ -168,9 +168,9 @@ def test_values_that_overflow_are_seen_on_inputs_and_only_there() -> None:
     assert nets.difference(fp32, as_on_gpu(seeing), x=x) < 0.005
     assert of(seeing, "MatMul") == {FLOAT, HALF}
     [candidate] = candidates("fp16", fp32, {"x": x})
-    assert "operators with values over 8188" in candidate.how
+    assert "values over 8188" in candidate.how
     [candidate] = candidates("fp16", fp32, None)
-    assert "whether values overflow was not seen" in candidate.how
+    assert "was not seen" in candidate.how
 
 
 def test_the_cpu_provider_alone_would_have_hidden_the_overflow() -> None:
