@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from serving.errors import GateRefused, TandemError, UserError, exit_code
+from serving.errors import TandemError, UserError, exit_code
 from serving.export import onnx_session
 from serving.export.data.dataset import Dataset
 from serving.export.gates import accuracy, file, limits
@@ -74,7 +74,7 @@ def test_a_spoilt_variant_is_refused_with_its_reason(
 
 
 def test_every_refusal_of_the_gates_is_known_here() -> None:
-    found = {one for one in GateRefused.__subclasses__() if one.__module__ == limits.__name__}
+    found = {one for one in limits.Refusal.__subclasses__() if one.__module__ == limits.__name__}
     elsewhere = {limits.FrameworkDiffers, limits.NotDynamic, limits.Degenerate}  # test_graph.py
     assert found == {r for r, _, _ in SPOILT} | {AnswersMoved, AnswersDiffer, ShapesDiffer} | elsewhere
 
