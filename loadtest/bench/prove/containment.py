@@ -1,6 +1,7 @@
 """How soon is a pool usable again that works on for clients who have all left?
 
-Requests that keep Triton busy for minutes go to it directly, past every limit of the gateway. What a new start takes in the same run, after a kill, is taken off: it is the models' load time. Clients keep asking through the gateway meanwhile.
+Requests that keep Triton busy for minutes go to it directly, past every limit of the gateway. What a new start takes in the same run,
+after a kill, is taken off: it is the models' load time. Clients keep asking through the gateway meanwhile.
 Rule: nothing is killed but children of the `tandem triton` that was started here.
 """
 

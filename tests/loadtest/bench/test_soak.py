@@ -140,12 +140,13 @@ def test_servers_are_told_apart_by_their_command_line_and_logs_are_counted(tmp_p
 @pytest.mark.triton
 @pytest.mark.campaigns
 @pytest.mark.thorough
+@pytest.mark.timeout(150)  # a minute of load, what is started and stopped around it, and a busy machine
 def test_a_short_soak_kills_everything_and_counts_what_became_of_all_requests(tmp_path: Path) -> None:
     """How much is lost and how soon what was killed is back is for `make soak`, on a machine with nothing else to do."""
     file = tmp_path / "soak.json"
-    options = ["--minutes", "1.5", "--period-s", "12", "--json", str(file), "--keep", str(tmp_path / "kept")]
+    options = ["--minutes", "1.1", "--period-s", "9", "--json", str(file), "--keep", str(tmp_path / "kept")]
     command = [sys.executable, "-m", "loadtest.bench.soak", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=145, check=False)
     assert done.returncode in (0, 1), done.stderr
     result = json.loads(file.read_text())
     assert result["kills"].keys() == {victim.value for victim in Victim}
