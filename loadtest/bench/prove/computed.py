@@ -121,7 +121,8 @@ def judged(name: str, trial: Trial, calm: Calm, times: float) -> Iterator[Verdic
 
 
 def computed(folder: Path) -> Iterator[Verdict]:
-    """Raises CannotMeasure."""
+    """Raises CannotMeasure at the end, where rows were not measurable; at once, where nothing is."""
+    missing: list[str] = []
     for model, what in NETS.items():
         repository = folder / model
         command = [sys.executable, "-m", "serving.export.speed_nets", str(repository), "--net", model]
@@ -132,7 +133,9 @@ def computed(folder: Path) -> Iterator[Verdict]:
         with _apart(repository, logs) as (here, gateways):
             for number in GATEWAYS:
                 name = f"{model}, {what}, {number} {'gateway' if number == 1 else 'gateways'}"
-                yield from _of_net(net, here, gateways[:number], name)
+                yield from _of_net(net, here, gateways[:number], name, missing)
+    if missing:
+        raise CannotMeasure("; ".join(missing))
 
 
 @contextmanager
@@ -153,8 +156,8 @@ def _apart(repository: Path, logs: Path) -> Iterator[tuple[Stack, list[Server]]]
         os.sched_setaffinity(0, cores)
 
 
-def _of_net(net: Net, here: Stack, gateways: Sequence[Server], name: str) -> Iterator[Verdict]:
-    """A rate that cannot be measured ends it."""
+def _of_net(net: Net, here: Stack, gateways: Sequence[Server], name: str, missing: list[str]) -> Iterator[Verdict]:
+    """A rate that cannot be measured ends it, and is added to `missing`."""
     calm = _calm(net, here, gateways)
     deadline_s = EXECUTIONS * calm.full_s
     headers = {"Tandem-Deadline-Ms": f"{deadline_s * 1000:.1f}"}
@@ -164,7 +167,7 @@ def _of_net(net: Net, here: Stack, gateways: Sequence[Server], name: str) -> Ite
         try:
             yield from judged(f"{times:g} × {name}, deadline {deadline_s * 1000:.0f} ms", trial, calm, times)
         except CannotMeasure as error:
-            print(f"tandem: not measurable: {error}", file=sys.stderr)
+            missing.append(str(error))
             return
 
 
