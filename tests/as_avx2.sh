@@ -8,7 +8,9 @@ if [ -z "${HIDDEN-}" ]; then
   export HIDDEN ONEDNN_MAX_CPU_ISA=AVX2
   sed -E '/^flags/ s/ (avx512|avx_|amx|avx10)[a-z0-9_]*//g' /proc/cpuinfo > "$HIDDEN"
   trap 'rm -f "$HIDDEN"' EXIT
-  unshare --map-root-user --mount "$0" "$@" # `unshare` gives this process a view of files of its own; root is not needed
+  # `unshare` gives this process a view of files of its own. Who is not root becomes it for that, and knows no other user there.
+  if [ "$(id -u)" = 0 ]; then set -- --mount "$0" "$@"; else set -- --map-root-user --mount "$0" "$@"; fi
+  unshare "$@"
 else
   mount --bind "$HIDDEN" /proc/cpuinfo
   [ -z "${EMULATED-}" ] || set -- qemu-x86_64-static -cpu Haswell-v4 "$@"
