@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving.decisions.fleet import EPSILON, Load, Supply, carrying, cheapest, choice, with_gpus
 from tests.decisions.plan.figures import objective, priced
 
-MANY = settings(max_examples=3000 if os.environ.get("THOROUGH") else 300, deadline=None)
+MANY = settings(max_examples=3000 if os.environ.get("THOROUGH") else 1000, deadline=None)
 TENTHS, CENTS, CAPS = st.integers(1, 400), st.integers(1, 400), st.integers(1, 9)
 
 
