@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serving.protocol.budget import GRPC_FIELDS
+from serving.protocol.budget import GRPC_DESCRIPTION_BYTES, GRPC_FIELDS
 
 LENGTH_DELIMITED = 2
 SIZES = {1: 8, 5: 4}  # wire type -> bytes, of those with a fixed size
@@ -19,7 +19,10 @@ class Malformed(ValueError):
 
 
 def take_out(message: bytes | memoryview, numbers: Sequence[int]) -> tuple[bytes, dict[int, list[memoryview]]]:
-    """The message without these length-delimited fields, and of each of them its values, in order, as views. Raises Malformed."""
+    """The message without these length-delimited fields, and of each of them its values, in order, as views.
+
+    Raises Malformed, or TooLarge where so much is left that it is not copied.
+    """
     view = memoryview(message)
     taken: dict[int, list[memoryview]] = {number: [] for number in numbers}
     rest: list[memoryview] = []
@@ -27,6 +30,7 @@ def take_out(message: bytes | memoryview, numbers: Sequence[int]) -> tuple[bytes
     for _ in range(GRPC_FIELDS.most):
         if at == end:
             rest.append(view[kept_from:])
+            GRPC_DESCRIPTION_BYTES.check(sum(map(len, rest)), "the message")
             return b"".join(rest), taken
         begin = at
         tag, at = _varint(view, at)

@@ -1,6 +1,6 @@
 """`make fuzz`: every fuzzer in turn, and what each found. Exit code 1 where one found something.
 
-    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory,cost] [--seed N]
+    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory,cost] [--seed N] [--input NAME]
 
 The seconds are shared out; what is found lies in results/fuzz/ with the bytes that found it.
 """
@@ -48,6 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
     parser.add_argument("--requests", type=int, default=NUM_REQUESTS, help="of the part `memory`")
     parser.add_argument("--seed", type=int, default=1, help="of the parts that send requests")
+    parser.add_argument("--input", default="", help="of the part `cost`: only those with that in their names")
     options = parser.parse_args()
     if unknown := set(options.only.split(",")) - set(PARTS):
         parser.error(f"unknown part {min(unknown)}; there are {', '.join(PARTS)}")
@@ -87,7 +88,7 @@ def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
     share = options.seconds * SHARES["openapi"] / 2
     if "cost" in parts:
         with served(RESULTS / "served-by-default", "--model-repository", str(ROOT / "model_repo"), limits={}) as here:
-            found += cost.run(here)
+            found += cost.run(here, options.input)
             found += _faults(here)
     if not {"openapi", "framing", "memory"} & set(parts):
         return found

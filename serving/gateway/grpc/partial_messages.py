@@ -1,7 +1,9 @@
 """Messages that are being received: how much of them is here, counted in the one budget of memory, and how long each may take.
 
 gRPC tells of a message when it is whole. Until then the system's counter of what came on its connection (Linux) says how
-much there is: all, less what whole messages had. Rule: what is not known counts as memory that is held.
+much there is: all, less what whole messages had. Large ones are taken from gRPC one by one, because that copies them on the
+event loop. Rules: what is not known counts as memory that is held; a read that has begun is never cancelled, because gRPC
+never frees a message that became whole meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -25,8 +29,11 @@ from serving.gateway.threads import Threads
 from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
 
-LOOK_S = 0.1  # while a message is awaited; what came since the last look is not counted yet: 125 MB at 10 Gbit/s
+# Between looks while a message comes, or one was awaited so long; what came since is not counted yet: 13 MB at 10 Gbit/s.
+SOON_S = 0.01
+LOOK_S = 0.1  # while messages are awaited of which nothing comes
 REST_S = 1.0  # between looks otherwise, for connections that are too many; a guess, not measured
+LOOKING_RATIO = 0.05  # of a processor, at most: a look takes 0.3 ms, and 30 µs more for each connection (measured)
 # What a stream may send before it is read (`WINDOW` in server.py); as much is not counted, as a body that comes over HTTP in one read.
 SMALL_BYTES = 64 * 1024
 # How a message begins that was compressed; no plain one does, because no message here has fields 3 and 15 of these kinds.
@@ -58,7 +65,8 @@ class _Connection:
     """`address`: of the client where it counts as a connection. Bytes are since the connection began; times are the event loop's.
 
     `base`: received when no message that is awaited now had begun; `finished`: of messages that became whole since.
-    `seen`: received at the last look; `fresh`: of messages that began and became whole since.
+    `seen`: received at the last look; `fresh`: of messages that began and became whole since. `is_large`: whether what was not whole was
+    more than SMALL_BYTES.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -67,6 +75,7 @@ class _Connection:
         self.address: str | None = None
         self.base = self.finished = 0
         self.seen, self.seen_at, self.fresh = 0, -inf, 0
+        self.is_large = False
         self.grew_at = self.small_at = -inf
 
     def whole(self, num_bytes: int, began: float) -> None:
@@ -75,15 +84,18 @@ class _Connection:
         if began >= self.seen_at:
             self.fresh += num_bytes + AROUND_BYTES
 
-    def look(self, received: int, now: float, limits: LimitSettings) -> None:
+    def look(self, received: int, now: float, limits: LimitSettings) -> bool:
+        """Whether more of a message has come since the last look."""
         if all(read.began >= self.seen_at for read in self.reads):
             self.base, self.finished = self.seen, self.fresh
-        if received > self.seen:
+        is_growing = received > self.seen
+        if is_growing:
             self.grew_at = now
         self.seen, self.seen_at, self.fresh = received, now, 0
         most = len(self.reads) * limits.max_body_bytes
         unfinished = min(most, received - self.base - self.finished)
-        if unfinished <= SMALL_BYTES:
+        self.is_large = unfinished > SMALL_BYTES
+        if not self.is_large:
             unfinished, self.small_at = 0, now
         self._end_late(now, limits)
         self.claim.give_back(self.claim.held - unfinished)
@@ -93,6 +105,8 @@ class _Connection:
             self.claim.release()
             for read in self.reads:
                 read.end(error)
+            return True
+        return is_growing and self.is_large
 
     def _end_late(self, now: float, limits: LimitSettings) -> None:
         """A stream may wait for its next message as long as it likes, as long as nothing of it has come."""
@@ -101,6 +115,58 @@ class _Connection:
             paused_s = now - max(since, self.grew_at)
             if now - since > limits.body_timeout_s or paused_s > limits.body_pause_s:
                 read.end(errors.TooSlow("the message came too slowly (body_timeout_s, body_pause_s)"))
+
+
+class _Turns:
+    """One call in two rounds of the event loop, so that others get theirs in between."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def wait(self, call: Callable[[], None]) -> None:
+        self._waiting.append(call)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self._waiting[0]()
+        self._waiting.popleft()
+        if self._waiting:
+            self._loop.call_soon(self._loop.call_soon, self._next)
+
+
+class _Coming:
+    """Drives gRPC's coroutine, so that `whole` can be left and the coroutine goes on. It copies the message when it runs for the last time:
+    of a connection that has sent much, in its turn.
+    """
+
+    __slots__ = ("_connection", "_steps", "_turns", "whole")
+
+    def __init__(self, coming: Awaitable[Any], connection: _Connection, turns: _Turns) -> None:
+        self.whole: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._steps: Generator[asyncio.Future[Any]] = coming.__await__()
+        self._connection = connection
+        self._turns = turns
+        self._go_on()
+
+    def _go_on(self) -> None:
+        try:
+            awaited = next(self._steps)
+        except StopIteration as ended:
+            if not self.whole.done():
+                self.whole.set_result(ended.value)
+        except BaseException as error:
+            if not self.whole.done():
+                self.whole.set_exception(error)
+        else:
+            awaited.add_done_callback(self._in_turn)
+
+    def _in_turn(self, _: object) -> None:
+        if self._connection.is_large:
+            self._turns.wait(self._go_on)
+        else:
+            self._go_on()
 
 
 class PartialMessages:
@@ -116,7 +182,10 @@ class PartialMessages:
         self._threads = threads
         self._by_peer: dict[str, _Connection] = {}
         self._num_reads = 0
+        self._unseen: dict[_Read, None] = {}  # begun since the last look, in order
+        self._is_awaited = asyncio.Event()  # since the last look
         self._loop = asyncio.get_running_loop()
+        self._turns = _Turns(self._loop)
 
     def whole(self, answer: Answer) -> Answer:
         """The same, for an RPC of which nothing was read."""
@@ -145,8 +214,10 @@ class PartialMessages:
         read = _Read(self._loop.time(), is_stream=is_stream)
         connection.reads.add(read)
         self._num_reads += 1
+        self._unseen[read] = None
+        self._is_awaited.set()
         try:
-            came = await coming
+            came = await _Coming(coming, connection, self._turns).whole
         except asyncio.CancelledError:
             if read.error is None:
                 raise
@@ -155,6 +226,7 @@ class PartialMessages:
         finally:
             connection.reads.discard(read)
             self._num_reads -= 1
+            self._unseen.pop(read, None)
         if not isinstance(came, bytes):
             return came
         connection.whole(len(came), read.began)
@@ -175,17 +247,33 @@ class PartialMessages:
 
     async def watch(self) -> None:
         """For as long as the listener is there."""
-        rested_s = 0.0
+        looked_at, pause_s, is_growing = -inf, SOON_S, False
         while True:
-            await asyncio.sleep(LOOK_S)
-            rested_s += LOOK_S
-            if self._num_reads or rested_s >= REST_S:
-                rested_s = 0.0
-                received = await self._loop.run_in_executor(None, _received, self._port)
-                self._look(received)
+            if not is_growing and not self._unseen:
+                self._is_awaited.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S if self._num_reads else REST_S):
+                        await self._is_awaited.wait()
+            await asyncio.sleep(pause_s)
+            pause_s = SOON_S
+            oldest = next(iter(self._unseen), None)
+            now = self._loop.time()
+            if (
+                is_growing
+                or (oldest is not None and oldest.began <= now - SOON_S)
+                or now - looked_at >= (LOOK_S if self._num_reads else REST_S)
+            ):
+                looked_at = now
+                received, took_s = await self._loop.run_in_executor(None, _received, self._port)
+                while self._unseen and next(iter(self._unseen)).began < looked_at:
+                    del self._unseen[next(iter(self._unseen))]
+                is_growing = self._look(received)
+                pause_s = max(SOON_S, took_s / LOOKING_RATIO)
 
-    def _look(self, received: dict[str, tuple[str, int]]) -> None:
+    def _look(self, received: dict[str, tuple[str, int]]) -> bool:
+        """Whether messages are coming."""
         now = self._loop.time()
+        is_growing = False
         too_many = set()
         for peer, (address, num_bytes) in received.items():
             connection = self._by_peer.get(peer)
@@ -196,7 +284,7 @@ class PartialMessages:
                     too_many.add(peer)
                     continue
                 connection.address = address
-            connection.look(num_bytes, now, self._limits)
+            is_growing |= connection.look(num_bytes, now, self._limits)
         for peer in self._by_peer.keys() - received.keys():
             connection = self._by_peer[peer]
             if not connection.reads:
@@ -206,10 +294,12 @@ class PartialMessages:
                 del self._by_peer[peer]
         if too_many:
             _close(self._port, too_many)
+        return is_growing
 
 
-def _received(port: int) -> dict[str, tuple[str, int]]:
-    """By peer, as gRPC writes it: its address, and how many bytes have come from it."""
+def _received(port: int) -> tuple[dict[str, tuple[str, int]], float]:
+    """By peer, as gRPC writes it: its address, and how many bytes have come from it; and the processor seconds that this took."""
+    began_s = time.thread_time()
     found = {}
     for it in held(port):
         if not it.is_listening:
@@ -218,7 +308,7 @@ def _received(port: int) -> dict[str, tuple[str, int]]:
                 info = it.copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RECEIVED_END)
                 if len(info) == RECEIVED_END:
                     found[peer] = address, struct.unpack_from("Q", info, RECEIVED_AT)[0]
-    return found
+    return found, time.thread_time() - began_s
 
 
 def _peer(connection: socket.socket) -> tuple[str, str]:

@@ -83,14 +83,14 @@ def with_status(
     """The same, and an error becomes the RPC's status, in the words that `worded` gives it."""
 
     async def answer_or_tell(message: Any, context: Any) -> bytes:
+        # An error that outlives its clause keeps the frames that it passed, and the message, until they are collected as garbage.
         try:
             return await answer(message, context)
-        except errors.RequestError as known:
-            error = known
+        except errors.RequestError as error:
+            set_status(worded(error), context)
         except Exception:
             log.exception("a gRPC request failed")
-            error = errors.Internal("the gateway failed on this request; its log says why")
-        set_status(worded(error), context)
+            set_status(worded(errors.Internal("the gateway failed on this request; its log says why")), context)
         return b""
 
     return answer_or_tell

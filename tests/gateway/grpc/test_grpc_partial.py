@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
 import grpc  # type: ignore[import-untyped]
@@ -55,6 +56,23 @@ def is_ended(connection: Connection, stream: int) -> bool:
 
 def held_bytes(both: Speaking) -> float:
     return metric(both.running, "tandem_buffered_bytes")
+
+
+@pytest.mark.parametrize("at_once", [1, NUM_CLIENTS])
+def test_whole_messages_that_are_refused_hold_no_more_than_the_budget(short: Speaking, at_once: int) -> None:
+    before = peak_bytes(short.running)
+    named_at_length = double("a" * (MESSAGE_BYTES - MIB))
+
+    def status(_: int) -> str:
+        with short.stub(max_send_message_length=-1, use_local_subchannel_pool=1) as stub:
+            return str(refused(stub.ModelInfer, named_at_length)[0].name)
+
+    with ThreadPoolExecutor(at_once) as senders:
+        statuses = set(senders.map(status, range(NUM_CLIENTS)))
+    assert statuses == {"RESOURCE_EXHAUSTED"} if at_once == 1 else statuses <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+    # Of one message there are three copies while it is taken from gRPC.
+    assert peak_bytes(short.running) - before < BUDGET_BYTES + 6 * MESSAGE_BYTES < NUM_CLIENTS * MESSAGE_BYTES / 2
+    wait_until(lambda: held_bytes(short) == 0, "all of it is given back")
 
 
 @pytest.mark.protocol(
