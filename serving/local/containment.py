@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,30 +54,55 @@ class Containment:
         self._left: dict[int, int] = {}  # looks at which each was there
         self._unread: frozenset[tuple[int, int]] = frozenset()
         self._num_busy = 0  # looks in a row
-        self._before: tuple[float, float] | None = None  # time and processor time of the last look
+        self._num_answered: int | None = None  # when it was last asked
+        self._busiest: int | None = None  # the process that computed most between the last two looks
+        self._before: tuple[float, Mapping[int, float]] | None = None  # time and processor times of the last look
 
-    def is_stuck(self, now_s: float, clients: Clients, cpu_s: float) -> bool:
-        """By what is seen now. Looks are counted and not time, because this process may stall, too."""
+    def started(self, took_s: float) -> None:
+        """With its models. To wait for what is done in vain costs no more than that for as long as another start takes."""
+        self._patience_looks = max(self._patience_looks, min(LONGEST_LOOKS, ceil(took_s / LOOK_S)))
+
+    def is_stuck(self, now_s: float, clients: Clients, cpu_s: Mapping[int, float]) -> bool:
+        """By what is seen now; `cpu_s` of each of its processes. Looks are counted and not time, because this process may stall, too."""
         before_s, before_cpu_s = self._before or (now_s, cpu_s)
         self._before = now_s, cpu_s
-        is_busy = cpu_s - before_cpu_s > BUSY_CORES * (now_s - before_s)
+        worked_s = {process: used_s - before_cpu_s.get(process, used_s) for process, used_s in cpu_s.items()}
+        self._busiest = max(worked_s, key=worked_s.__getitem__, default=None)
+        is_busy = sum(worked_s.values()) > BUSY_CORES * (now_s - before_s)
         self._left = {socket: self._left.get(socket, 0) + 1 for socket in clients.left}
         is_needed = self.is_needed(clients)
         self._unread = clients.unread
         self._num_busy = self._num_busy + 1 if is_busy and not is_needed else 0
-        num_looks = max(self._num_busy, *self._left.values(), 0)
-        return not is_needed and num_looks >= self._patience_looks
+        return not is_needed and (self._num_busy >= self._patience_looks or self._works_for_one_who_left())
 
     def is_needed(self, clients: Clients) -> bool:
         """Whether somebody waits, or sends what Triton reads. What it has not read since the last look it has not begun."""
         return clients.num_waiting > 0 or not clients.unread <= self._unread
 
-    def restarts(self, *, has_answered: bool) -> None:
-        """One that answered nothing since its start may only be slow at first, and gets twice the time."""
+    def is_of_use(self, num_answered: int) -> bool:
+        """Of one that looks stuck: whether it has answered since this was asked last. Then it computes for clients who wait between two
+        looks, and is watched for as long again. What it does for one who left is no use, whatever it does beside that.
+        """
+        before, self._num_answered = self._num_answered, num_answered
+        if num_answered == before or self._works_for_one_who_left():
+            return False
+        self._num_busy = 0
+        return True
+
+    def restarts(self, answered: Mapping[str, int], models: Mapping[int, str]) -> None:
+        """Where the model that computes has answered nothing since it was loaded it may only be slow at first, and gets twice the time.
+
+        `answered`: requests of each model; `models` by their processes. Of a Triton that computes itself, or not at all, any model counts.
+        """
         self.num_restarts += 1
+        model = models.get(self._busiest or 0)
+        has_answered = not answered or any(answered.values() if model is None else [answered.get(model, 0)])
         longer = min(LONGEST_LOOKS, 2 * self._patience_looks)
         self._patience_looks = PATIENCE_LOOKS if has_answered else longer
         self.forget()
+
+    def _works_for_one_who_left(self) -> bool:
+        return max(self._left.values(), default=0) >= self._patience_looks
 
 
 class Connection(NamedTuple):
@@ -93,12 +119,14 @@ class Connection(NamedTuple):
 def clients_of(server: int, ports: Ports, proc: Path = PROC) -> Clients:
     """All of its clients but this process. Raises OSError where it may not be looked at, or is gone."""
     connections = list(_connections(proc / str(server)))
-    left = frozenset(c.inode for c in connections if c.port == ports.http and c.state == CLOSE_WAIT and c.inode)
-    reads = _reads(proc / str(server))
+    files = dict(_files(proc / str(server)))
+    own = _sockets(files.values())  # others may listen on the same port of another address
+    left = frozenset(c.inode for c in connections if c.port == ports.http and c.state == CLOSE_WAIT and c.inode in own)
+    reads = _reads(proc / str(server), files)
     unread = [c for c in connections if c.port == ports.http and c.state == ESTABLISHED and c.unread >= REQUEST_BYTES]
     num_waiting = sum(c.port == ports.http and c not in unread and _may_wait(c, reads) for c in connections)
     # gRPC's connections carry many requests, and no look tells whether one of them waits.
-    ours = _sockets(proc / "self")
+    ours = _sockets(link for _, link in _files(proc / "self"))
     own_ports = {c.port for c in connections if c.remote_port == ports.grpc and c.inode in ours}
     num_waiting += sum(
         c.port == ports.grpc and c.state == ESTABLISHED and c.remote_port not in own_ports for c in connections
@@ -114,42 +142,47 @@ def _may_wait(connection: Connection, reads: Mapping[int, int]) -> bool:
     return not is_read or connection.unread > 0 or connection.unsent > 0
 
 
-def cpu_s(server: int) -> float:
-    """Processor time of it and the processes of its models, seconds since they began."""
+def cpu_s(server: int) -> dict[int, float]:
+    """Processor time of it and of each process of its models, seconds since they began."""
     processes = [stat(server), *children_of(server)]
-    return sum(process.cpu_ticks for process in processes if process) / os.sysconf("SC_CLK_TCK")
+    return {process.pid: process.cpu_ticks / os.sysconf("SC_CLK_TCK") for process in processes if process}
 
 
 def _connections(process: Path) -> Iterator[Connection]:
     for table in ("tcp", "tcp6"):
-        with contextlib.suppress(FileNotFoundError):  # no IPv6
-            for line in (process / "net" / table).read_text().splitlines()[1:]:
-                _, local, remote, state, queues, _, _, _, _, inode, *_ = line.split()
-                unsent, _, unread = queues.partition(":")
-                yield Connection(
-                    int(local.rpartition(":")[2], 16),
-                    int(remote.rpartition(":")[2], 16),
-                    int(state, 16),
-                    int(unsent, 16),
-                    int(unread, 16),
-                    int(inode),
-                )
+        try:
+            lines = (process / "net" / table).read_text().splitlines()[1:]
+        except FileNotFoundError:
+            if table == "tcp":
+                raise
+            continue  # no IPv6
+        for line in lines:
+            _, local, remote, state, queues, _, _, _, _, inode, *_ = line.split()
+            unsent, _, unread = queues.partition(":")
+            yield Connection(
+                int(local.rpartition(":")[2], 16),
+                int(remote.rpartition(":")[2], 16),
+                int(state, 16),
+                int(unsent, 16),
+                int(unread, 16),
+                int(inode),
+            )
 
 
-def _sockets(process: Path) -> set[int]:
-    """The inodes of its sockets."""
-    return {int(link[8:-1]) for _, link in _files(process) if link.startswith("socket:[")}
+def _sockets(links: Iterable[str]) -> set[int]:
+    """The inodes of the sockets among open files."""
+    return {int(link[8:-1]) for link in links if link.startswith("socket:[")}
 
 
-def _reads(process: Path) -> dict[int, int]:
+def _reads(process: Path, files: Mapping[str, str]) -> dict[int, int]:
     """Inode -> what its event loops wait for there: lines `tfd: 19 events: 19 data: 13 pos:0 ino:10c1b sdev:8`, in hexadecimal."""
     waits: dict[int, int] = {}
-    for number, link in _files(process):
+    for number, link in files.items():
         if link != "anon_inode:[eventpoll]":
             continue
         for line in (process / "fdinfo" / number).read_text().splitlines():
             words = line.replace(":", " ").split()
-            if words[:1] == ["tfd"]:
+            if words[:1] == ["tfd"] and "ino" in words:  # Linux 4.13
                 said = dict(zip(words[::2], words[1::2], strict=True))
                 waits[int(said["ino"], 16)] = int(said["events"], 16)
     return waits

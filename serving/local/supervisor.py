@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,8 +125,10 @@ class Supervisor:
 
     async def start(self) -> None:
         """Starts the server and loads every model. One that cannot be loaded is left out; none at all is an error."""
+        began_s = time.monotonic()
         await self._start_server()
         failures = [failure for failure in await self._load_all(self._configs) if failure is not None]
+        self._containment.started(time.monotonic() - began_s)
         if failures:
             await self._require_alive()
         for failure in failures:
@@ -265,20 +267,27 @@ class Supervisor:
         clients = self._clients()
         if clients is None or not self._containment.is_stuck(now_s, clients, cpu_s(self._server.pid)):
             return False
-        has_answered = True
+        answered: Mapping[str, int] = {}
         with contextlib.suppress(EnvironmentFault):
-            if self._changing or await self._control.is_loading():
+            if self._changing or self._is_reloading() or await self._control.is_loading():
                 self._containment.forget()
                 return False
-            has_answered = await self._control.has_answered()
+            answered = await self._control.num_answered()
         clients = self._clients()
         if clients is None or self._containment.is_needed(clients):  # somebody came while it was asked
             return False
-        self._containment.restarts(has_answered=has_answered)
+        if self._containment.is_of_use(sum(answered.values())):
+            return False
+        self._containment.restarts(answered, {s.pid: model for model, stubs in self._stubs.items() for s in stubs})
         self._say("tritonserver works on though everybody who asked has hung up; starting it again")
         self._recovery.ended(SERVER, time.monotonic())
         await self._clear_away()
         return True
+
+    def _is_reloading(self) -> bool:
+        """Whether somebody loads a model again that is loaded: Triton calls it ready all the while, and has a new process for it."""
+        assert self._server is not None
+        return any(s.model in self._stubs and s not in self._stubs[s.model] for s in stubs_of(self._server.pid))
 
     def _clients(self) -> Clients | None:
         assert self._server is not None
@@ -354,6 +363,7 @@ class Supervisor:
 
     async def _mend_server(self) -> None:
         await self._clear_away()
+        began_s = time.monotonic()
         await self._start_server()
         await self._tell_refusals()
         models = list(self._configs)
@@ -363,6 +373,7 @@ class Supervisor:
             else:
                 self._say(str(failure))
                 self._recovery.found_dead(model, time.monotonic())  # so it is tried again by itself
+        self._containment.started(time.monotonic() - began_s)
 
     # -- later exports ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -152,13 +153,16 @@ class Control:
             raise self._ours(error, "") from None
         return any(entry.state == "LOADING" for entry in answer.models)
 
-    async def has_answered(self) -> bool:
-        """Whether any model that is loaded has answered a request."""
+    async def num_answered(self) -> dict[str, int]:
+        """Requests that each model has answered since it was loaded, errors included."""
         try:
             answer = await self._client.get_inference_statistics(client_timeout=ANSWER_S)
         except InferenceServerException as error:
             raise self._ours(error, "") from None
-        return any(row.inference_stats.success.count > 0 for row in answer.model_stats)
+        counts: Counter[str] = Counter()
+        for row in answer.model_stats:
+            counts[row.name] += row.inference_stats.success.count + row.inference_stats.fail.count
+        return counts
 
     async def parameters(self, model: str) -> set[str]:
         """The names of the parameters in the configuration that it was loaded with."""

@@ -111,6 +111,16 @@ def slow(folder: Path, name: str) -> Config:
     )
 
 
+def folding(folder: Path, name: str, times: int) -> Config:
+    """y = x + 1, float32 [n, 4]; each of `times` takes 10 to 100 ms of its load."""
+    size = 1024
+    steps = [node("MatMul", ["one" if i == 0 else f"t{i}", "one"], [f"t{i + 1}"]) for i in range(times)]
+    steps += [node("ReduceMax", [f"t{times}"], ["most"], keepdims=0), node("Add", ["x", "most"], ["y"])]
+    row: list[int | str] = ["n", 4]
+    constants = {"one": np.eye(size, dtype=np.float32)}
+    return write(folder, name, steps, [("x", "fp32", row)], [("y", "fp32", row)], constants)
+
+
 def loop(folder: Path, name: str, **more: Any) -> Config:
     """y = x, int64 [1], after x rounds of a loop: for a request whose cost is its value's."""
     counter, one = helper.make_tensor_value_info("i", TensorProto.INT64, []), "one"

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
-from serving.local.containment import PATIENCE_LOOKS, Clients, Containment
+from serving.local.containment import PATIENCE_LOOKS, Clients, Containment, clients_of
+from serving.local.launch import Ports
 from tests.local import models, poison
-from tests.local.harness import Served, served, wait_until
+from tests.local.harness import LIMIT_S, Served, served, wait_until
 
 CONTAINED = "tritonserver works on though everybody who asked has hung up"
 LEFT = Clients(0, frozenset({7}))
+SERVER, STUB = 11, 12  # processes
 
 
 def looks_until_stuck(containment: Containment, clients: Clients, cores: float = 0.0, limit: int = 100) -> int | None:
     """How many looks it takes, a second apart."""
-    return next((i for i in range(limit) if containment.is_stuck(i, clients, cores * i)), None)
+    return next((i for i in range(limit) if containment.is_stuck(i, clients, {SERVER: 0.0, STUB: cores * i})), None)
 
 
 def test_one_that_works_on_for_clients_who_left_is_stuck_whether_it_computes_or_sleeps() -> None:
@@ -39,26 +45,57 @@ def test_one_that_is_needed_or_rests_is_not_stuck(clients: Clients, cores: float
 
 def test_clients_who_leave_one_after_the_other_make_nothing_stuck() -> None:
     containment = Containment()
-    assert not any(containment.is_stuck(i, Clients(0, frozenset({i // 2})), 0.0) for i in range(100))
+    assert not any(containment.is_stuck(i, Clients(0, frozenset({i // 2})), {}) for i in range(100))
 
 
 def test_one_that_answered_nothing_between_its_restarts_is_given_longer_each_time() -> None:
     containment, took = Containment(), []
     for _ in range(3):
         took.append(looks_until_stuck(containment, LEFT))
-        containment.restarts(has_answered=False)
+        containment.restarts({"slow": 0}, {})
     assert took == [PATIENCE_LOOKS - 1, 2 * PATIENCE_LOOKS - 1, 4 * PATIENCE_LOOKS - 1]
-    containment.restarts(has_answered=True)
+    containment.restarts({"slow": 1}, {})
     assert looks_until_stuck(containment, LEFT) == PATIENCE_LOOKS - 1
     assert containment.num_restarts == 4
+
+
+def test_a_model_that_is_slow_at_first_is_given_longer_whatever_others_answered() -> None:
+    containment, answered, models = Containment(), {"slow": 0, "quick": 99}, {STUB: "slow"}
+    looks_until_stuck(containment, LEFT, cores=1.0)
+    containment.restarts(answered, models)
+    assert looks_until_stuck(containment, LEFT, cores=1.0) == 2 * PATIENCE_LOOKS - 1
+    containment.restarts(answered, {STUB: "quick"})
+    assert looks_until_stuck(containment, LEFT, cores=1.0) == PATIENCE_LOOKS - 1
+
+
+def test_nothing_is_cut_short_that_may_be_done_before_another_start_would_be() -> None:
+    containment = Containment()
+    containment.started(took_s=20.0)
+    assert looks_until_stuck(containment, LEFT) == 39  # 20 s, two looks a second
+    containment.restarts({"model": 1}, {})
+    containment.started(took_s=1.0)
+    assert looks_until_stuck(containment, LEFT) == PATIENCE_LOOKS - 1
+
+
+def test_one_that_computes_and_answers_between_two_looks_is_of_use_unless_somebody_left() -> None:
+    containment = Containment()
+    for answered in (10, 10 + 1, 10 + 2):
+        assert looks_until_stuck(containment, Clients(0), cores=1.0) is not None
+        assert containment.is_of_use(answered)
+        assert not containment.is_stuck(100, Clients(0), {STUB: 1e9})
+    assert looks_until_stuck(containment, Clients(0), cores=1.0) is not None
+    assert not containment.is_of_use(10 + 2)
+    containment.forget()
+    assert looks_until_stuck(containment, LEFT) is not None
+    assert not containment.is_of_use(10 + 3)
 
 
 def test_what_triton_does_not_read_is_no_work_of_its_and_what_it_reads_is() -> None:
     left = frozenset({7})
     containment = Containment()
-    assert any(containment.is_stuck(i, Clients(0, left, frozenset({(8, 64_000)})), 0.0) for i in range(PATIENCE_LOOKS))
+    assert any(containment.is_stuck(i, Clients(0, left, frozenset({(8, 64_000)})), {}) for i in range(PATIENCE_LOOKS))
     containment = Containment()
-    assert not any(containment.is_stuck(i, Clients(0, left, frozenset({(8, 64_000 + i)})), 0.0) for i in range(100))
+    assert not any(containment.is_stuck(i, Clients(0, left, frozenset({(8, 64_000 + i)})), {}) for i in range(100))
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +145,51 @@ def test_work_for_whose_answer_a_client_waits_is_never_killed(victim: Served) ->
         poison.send(victim.url, "loop", poison.rounds(2)).close()
         assert waiting.result() == 200
     assert num_contained(victim) == known
+
+
+@pytest.mark.triton
+@pytest.mark.thorough
+def test_a_model_that_is_loaded_again_over_http_may_take_its_time(environment: object, tmp_path: Path) -> None:
+    configs = {"folding": models.folding(tmp_path, "folding", times=1)}
+    models.folding(tmp_path / "later", "folding", times=200)
+    with served(tmp_path, configs) as running, contextlib.ExitStack() as idle:
+        for _ in range(8):  # on the thread that loads; it does not notice when they leave
+            client = HTTPConnection(running.url)
+            client.request("GET", "/v2/health/live")
+            client.getresponse().read()
+            idle.callback(client.close)
+        shutil.copytree(tmp_path / "later", tmp_path, dirs_exist_ok=True)
+        load = json.dumps({"parameters": {"config": json.dumps(configs["folding"])}})
+        with ThreadPoolExecutor(1) as operator:
+            waiting = operator.submit(status_of, running.url, "/v2/repository/models/folding/load", load)
+            wait_until(lambda: len(running.stubs("folding")) == 2, "it is being loaded")
+            idle.close()
+            assert waiting.result() == 200
+        assert not num_contained(running)
+
+
+def status_of(url: str, path: str, body: str) -> int:
+    with contextlib.closing(HTTPConnection(url, timeout=LIMIT_S)) as client:
+        client.request("POST", path, body)
+        return client.getresponse().status
+
+
+def test_sockets_of_another_program_on_the_same_port_are_not_tritons(tmp_path: Path) -> None:
+    """Which listens on another address."""
+    process = tmp_path / "1"
+    (process / "net").mkdir(parents=True)
+    (process / "fd").mkdir()
+    (tmp_path / "self" / "fd").mkdir(parents=True)
+    half_closed = (
+        "0: 0200007F:1F40 0100007F:D000 08 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 0 20 4 30 10 -1"
+    )
+    rows = ["sl local_address rem_address st", *(half_closed.format(inode=inode) for inode in (21, 22))]
+    (process / "net" / "tcp").write_text("\n".join(rows))
+    (process / "fd" / "5").symlink_to("socket:[22]")
+    assert clients_of(1, Ports(http=8000), tmp_path).left == {22}
+
+
+def test_without_a_table_of_connections_nothing_is_known_of_clients(tmp_path: Path) -> None:
+    (tmp_path / "1" / "fd").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        clients_of(1, Ports(), tmp_path)
