@@ -1,6 +1,6 @@
 """`make fuzz`: every fuzzer in turn, and what each found. Exit code 1 where one found something.
 
-    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory,cost] [--seed N] [--input NAME]
+    python -m tests.fuzz [--seconds 50] [--only targets,openapi,framing,memory,cost] [--seed N] [--input NAME] [--short]
 
 The seconds are shared out; what is found lies in results/fuzz/ with the bytes that found it.
 """
@@ -20,7 +20,7 @@ from tests.fuzz.served import ROOT, Served, served, served_with_keys
 from tests.fuzz.targets import TARGETS
 
 RESULTS = ROOT / "results" / "fuzz"
-# What of the time each part gets; memory takes as long as its requests do, a minute or so on two cores, and cost half a minute.
+# What of the time each part gets; memory takes as long as its requests do, a minute or so on two cores, and cost some minutes.
 SHARES = {"targets": 0.5, "openapi": 0.3, "framing": 0.2}
 PARTS = [*SHARES, "memory", "cost"]
 NUM_REQUESTS = 100_000
@@ -49,6 +49,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=NUM_REQUESTS, help="of the part `memory`")
     parser.add_argument("--seed", type=int, default=1, help="of the parts that send requests")
     parser.add_argument("--input", default="", help="of the part `cost`: only those with that in their names")
+    parser.add_argument("--short", action="store_true", help="of the part `cost`: a dozen inputs, half a minute")
     options = parser.parse_args()
     if unknown := set(options.only.split(",")) - set(PARTS):
         parser.error(f"unknown part {min(unknown)}; there are {', '.join(PARTS)}")
@@ -88,7 +89,7 @@ def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
     share = options.seconds * SHARES["openapi"] / 2
     if "cost" in parts:
         with served(RESULTS / "served-by-default", "--model-repository", str(ROOT / "model_repo"), limits={}) as here:
-            found += cost.run(here, options.input)
+            found += cost.run(here, options.input, is_short=options.short)
             found += _faults(here)
     if not {"openapi", "framing", "memory"} & set(parts):
         return found

@@ -28,6 +28,7 @@ from tests.local.harness import ROOT
 COLOURS = ImagePreprocessing("pixels", 4, 6, None, "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "RGB", "logits")
 NAMES = ("red", "green", "blue")
 MAX_BATCH = 3
+BUDGET_BYTES = 16 * 2**20
 
 
 def png(image: Image.Image | NDArray[np.uint8], kind: str = "PNG", **options: Any) -> bytes:
@@ -62,7 +63,7 @@ def best(reply: Reply) -> list[str | None]:
 def labelled(digits: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The committed digits, and where their files lie."""
     repository = str(ROOT / "model_repo")
-    limits = {"max_images": 40, "max_image_pixels": 1_000_000}
+    limits = {"max_images": 40, "max_image_pixels": 1_000_000, "max_buffered_bytes": BUDGET_BYTES}
     folder = tmp_path_factory.mktemp("labelled")
     with gateway_before(folder, {"cpu": [digits]}, "--model-repository", repository, limits=limits) as running:
         yield running

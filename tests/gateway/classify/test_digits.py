@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tests.gateway.classify.conftest import as_json, best, classify, png
+from tests.gateway.classify.conftest import BUDGET_BYTES, as_json, best, classify, png
 from tests.gateway.conftest import Running
 from tests.local.harness import ROOT
 
@@ -299,3 +299,13 @@ def test_a_gateway_without_the_models_files_says_so(gateway: Running) -> None:
     reply = classify(gateway, FILES[0])
     assert (reply.status, reply.headers["Tandem-Error"]) == (501, "unsupported")
     assert "--model-repository" in reply.json()["error"]
+
+
+def test_what_comes_out_of_base64_counts_in_the_budget_of_memory(labelled: Running) -> None:
+    for size, status in (
+        (BUDGET_BYTES // 2, 400),
+        (BUDGET_BYTES * 5 // 8, 413),
+    ):  # 7/8 and 35/32 of it, with what it decodes to
+        reply = classify(labelled, as_json(["A" * size]))
+        assert reply.status == status, reply.body[:200]
+    assert classify(labelled, as_json([FILES[0]])).status == 200
