@@ -41,9 +41,9 @@ class Load:
     """
 
     began_s: float = 0.0
-    num_dropped: int = 0
     shots: list[Shot] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)  # for clients that pause
+    num_dropped: int = 0
 
     def so_far(self) -> list[Shot]:
         return self.shots[:]

@@ -76,8 +76,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
 
 
 async def load(url: str, name: str, config: models.Config) -> None:
-    async with Control(url) as control:
+    control = Control(url)
+    try:
         await control.load(name, json.dumps(config))
+    finally:
+        await control.close()
 
 
 @pytest.mark.triton

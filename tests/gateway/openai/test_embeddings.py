@@ -304,8 +304,8 @@ def test_what_a_request_may_hold_is_limited_and_a_tokenizer_that_changed_after_t
     options = ("--model-repository", str(tmp_path / "repository"))
     with gateway_before(tmp_path, {"cpu": [words_triton]}, *options, limits=limits) as small:
         for given, says in [
-            (["a"] * 4, "has 4 texts; at most 3"),
-            ([[1]] * 4, "has 4 texts; at most 3"),
+            (["a"] * 4, "3 texts"),
+            ([[1]] * 4, "3 texts"),
             ([LONG[:60]] * 3, "tokens; at most 40"),
             (["a" + " " * 150] * 3, "has 453 characters; at most 320"),
         ]:

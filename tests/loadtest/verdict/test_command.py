@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from loadtest.errors import ResultsError
 from loadtest.report.fail_if import ConditionError
 from loadtest.verdict import sources as gathering
 from loadtest.verdict.command import arm_numbers, run
@@ -51,7 +52,8 @@ def test_given_profiles_make_a_report_and_the_last_line_is_its_path(
 ) -> None:
     assert run(options(tmp_path)) == 0
     *_, paragraph, path = capsys.readouterr().out.splitlines()
-    assert paragraph.startswith("does not pay: on another machine's Processor X 9 (measured on 21 November 2026)")
+    assert paragraph.startswith("The GPU does not pay")
+    assert "Processor X 9 (measured on 21 November 2026)" in paragraph
     assert "is not this machine" in paragraph
     assert path == f"report: {tmp_path / 'out' / 'report.html'}"
     files = {file.name for file in (tmp_path / "out").iterdir()}
@@ -127,8 +129,10 @@ def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_measured
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(ResultsError, match="not empty") as refusal:
         run(options(tmp_path))
+    assert refusal.value.exit_code == 2
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
 # -- whose profiles are used -------------------------------------------------------------------------------------------
