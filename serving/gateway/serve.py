@@ -26,7 +26,7 @@ from serving.errors import UserError
 from serving.gateway.app import Gateway
 from serving.gateway.http.connection import ClientConnection
 from serving.gateway.http.door import Door
-from serving.gateway.http.origin import AllowedOrigins, OriginPolicy
+from serving.gateway.http.origin import VARY, AllowedOrigins, OriginPolicy
 from serving.gateway.http.partial_body import Intake
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.listeners import let_nobody_in, listen_all
@@ -145,12 +145,13 @@ def _config(
 ) -> uvicorn.Config:
     """Of the clients' listener, or the operator's."""
     app: Any = AllowedOrigins(gateway, settings.allowed_origins) if settings.allowed_origins else gateway
+    vary = VARY if settings.allowed_origins else []
     intake = Intake(
         settings.limits,
         gateway.memory,
         gateway.connections[is_operator],
         origin,
-        None if is_operator else Door(gateway.inference),
+        None if is_operator else Door(gateway.inference, settings.limits.max_body_bytes, vary),
     )
     return uvicorn.Config(
         gateway.admin if is_operator else app,

@@ -81,6 +81,27 @@ class PoolQueue:
             return None
         return min(deadline, start + (line.total_s + cost_s) * self._part + tail_s)
 
+    def may_admit(
+        self, now: float, service: Service, rows: float, most_rows: float, deadline: float, priority: int = DEFAULT
+    ) -> bool:
+        """Whether one could be let in now that has so many rows or more, `most_rows` at most, and this deadline or an earlier one.
+
+        Where it is False `finish` is None for all of them, although that may be earlier for more rows: fewer join an execution that
+        waits, and more begin one, or stand in line behind somebody before whom fewer would stand.
+        """
+        if not self._servers(now):
+            return False
+        if self._ahead_s(service, priority) == 0.0:
+            least_done, are_sent = self._least_done(now, service, rows, most_rows)
+            if least_done <= deadline + 2 * ROUNDING_S:
+                return True
+            if are_sent:
+                return False
+        full_s = service.careful_seconds(max(rows, service.batch)) + self._early.seconds[priority - 1]
+        begin_by, start = deadline - full_s, self._start(now, service, priority)
+        due_by = begin_by + service.cost_s(most_rows) * self._part
+        return self._lines_of(service)[priority - 1].has_place(start, begin_by, due_by, service.cost_s(rows))
+
     def opens_at(
         self, now: float, service: Service, rows: float, deadline_in_s: float, priority: int = DEFAULT
     ) -> float:
@@ -281,6 +302,22 @@ class PoolQueue:
         if replica.num_in_flight == 0:
             return now + self._alone_s(service, rows)
         return replica.done(now, service, rows)
+
+    def _least_done(self, now: float, service: Service, rows: float, most_rows: float) -> tuple[float, bool]:
+        """When so many rows or more, `most_rows` at most, would be done at the earliest where `_soonest` sends them, infinite where none
+        are sent; and whether all are, however many.
+        """
+        serving = self._serving(now, service)
+        if any(replica.num_in_flight == 0 for replica in serving):
+            return now + self._alone_s(service, rows), True
+        is_proven = all(replica.is_on_trial for replica in serving)
+        least_done = inf
+        for replica in sorted(serving, key=lambda replica: replica.free_again(now)):
+            if replica.has_room(service, rows, is_proven=is_proven):
+                least_done = min(least_done, replica.least_done(now, service, rows))
+                if replica.has_room(service, most_rows, is_proven=is_proven):
+                    return least_done, True
+        return least_done, False
 
     def _soonest(self, now: float, service: Service, rows: float) -> Replica | None:
         """A server that rests, or else of those with room the one that is free first."""

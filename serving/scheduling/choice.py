@@ -145,6 +145,31 @@ def choose(
     return None
 
 
+def may_admit(
+    now: float,
+    candidates: Sequence[Candidate],
+    rows: float,
+    deadline: float,
+    priority: int = DEFAULT,
+    *,
+    turn: float = 0.0,
+    is_length_free: bool = False,
+) -> bool:
+    """Whether `choose` could find one for a request that has so many rows or more, and this deadline or an earlier one.
+
+    `is_length_free`: a row may be as long as several, so that a server may take more than its largest batch.
+    """
+    asked = _open(candidates, turn)
+    for c in asked:
+        most_rows = inf if is_length_free else max(rows, c.service.max_batch)
+        if c.queue.may_admit(now, c.service, rows, most_rows, deadline, priority):
+            return True
+    for candidate in asked:
+        if now + candidate.service.curve.seconds(rows) > deadline:
+            candidate.num_hopeless += 1
+    return False
+
+
 def retry_after_s(
     now: float,
     candidates: Sequence[Candidate],
@@ -159,9 +184,14 @@ def retry_after_s(
     None if never.
     """
     in_s = deadline - now
-    asked = [candidate for candidate in candidates if candidate.share > 0.0 or turn < 0.0]
+    asked = _open(candidates, turn)
     opens = min((c.queue.opens_at(now, c.service, rows, in_s, priority) for c in asked), default=inf)
     return None if opens == inf else opens - now
+
+
+def _open(candidates: Sequence[Candidate], turn: float) -> list[Candidate]:
+    """Those that get any share."""
+    return [candidate for candidate in candidates if candidate.share > 0.0 or turn < 0.0]
 
 
 def _reason(candidate: Candidate, ordered: Sequence[Candidate], bridges: bool, is_pinned: bool) -> str:

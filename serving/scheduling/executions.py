@@ -47,6 +47,20 @@ class Executions:
             return self._free(now, service, len(waiting)), rows
         return self._free(now, service, len(waiting) - 1), last.rows + rows
 
+    def least_end(self, now: float, service: Service, rows: float) -> float:
+        """The earliest that an execution may end which so many rows or more are part of; with room for the error of predictions."""
+        if len(self._running) < service.num_instances:
+            return now + service.careful_seconds(rows)
+        waiting = self._waiting
+        if not waiting:
+            return self._free(now, service, 0) + service.careful_seconds(rows)
+        last = waiting[-1].rows
+        alone = max(rows, service.max_batch - last)  # that do not fit into the last
+        ends = self._free(now, service, len(waiting)) + service.careful_seconds(alone)
+        if last + rows > service.max_batch:
+            return ends
+        return min(ends, self._free(now, service, len(waiting) - 1) + service.careful_seconds(last + rows))
+
     def join(self, now: float, service: Service, rows: float) -> tuple[Execution, float]:
         """The execution that they are part of from now on, and when it ends as predicted."""
         begins, together = self.begins(now, service, rows)

@@ -113,13 +113,38 @@ class Line:
         dues, costs = blocks[index].dues, blocks[index].costs
         at = bisect_right(dues, due)
         finish += share * sum(costs[:at])
-        if finish > due:
+        return finish <= due and self._leaves_in_time(index, at, finish)
+
+    def has_place(self, start: float, begin_by: float, due_by: float, cost_s: float) -> bool:
+        """Whether one more might fit that costs so much or more, and must begin and be done by then or earlier.
+
+        Where this is False, `fits` is for all of them.
+        """
+        share, begin_by, due_by = self._share, begin_by + 2 * ROUNDING_S, due_by + 2 * ROUNDING_S
+        if start > begin_by:
             return False
-        for behind in range(at, len(dues)):
-            finish += share * costs[behind]
-            if finish > dues[behind] + ROUNDING_S:
+        begin = start  # at the last place that it can have, since there it keeps the fewest waiting
+        for index, block in enumerate(self._blocks):
+            if begin + share * block.total <= begin_by and block.dues[-1] <= due_by:
+                begin += share * block.total
+                continue
+            at = 0
+            while begin + share * block.costs[at] <= begin_by and block.dues[at] <= due_by:
+                begin += share * block.costs[at]
+                at += 1
+                if at == len(block.costs):  # sums differ by rounding
+                    break
+            return self._leaves_in_time(index, at, begin + share * cost_s)
+        return True
+
+    def _leaves_in_time(self, index: int, at: int, finish: float) -> bool:
+        """Whether those of this block from `at` on, and of all blocks behind it, are in time if they begin at `finish`."""
+        share, block = self._share, self._blocks[index]
+        for due, cost_s in zip(block.dues[at:], block.costs[at:], strict=True):
+            finish += share * cost_s
+            if finish > due + ROUNDING_S:
                 return False
-        for block in blocks[index + 1 :]:
+        for block in self._blocks[index + 1 :]:
             if finish > block.room + ROUNDING_S:
                 return False
             finish += share * block.total

@@ -114,6 +114,13 @@ class Replica:
         begins, together = flight.executions.begins(now, service, rows)
         return max(begins + service.careful_seconds(together), flight.free_at + service.cost_s(rows))
 
+    def least_done(self, now: float, service: Service, rows: float) -> float:
+        """The earliest `done` of so many rows or more."""
+        flight = self.flights.get(service.full)
+        if flight is None:
+            return now + service.careful_seconds(rows)
+        return max(flight.executions.least_end(now, service, rows), flight.free_at + service.cost_s(rows))
+
     def free_of(self, service: Service, now: float) -> float:
         """When all that this variant has in flight here is done."""
         flight = self.flights.get(service.full)

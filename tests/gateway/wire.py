@@ -105,8 +105,16 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(gate: asyncio.Event | None = None, takes_s: float = 0.0, **limits: Any) -> AsyncIterator[Wire]:
-    """`gate`: answers wait until it is set, and then take so long."""
+async def wire(
+    gate: asyncio.Event | None = None,
+    takes_s: float = 0.0,
+    *,
+    max_batch: int = 1,
+    models: Iterable[str] = ("m-fp32",),
+    origins: Iterable[str] = (),
+    **limits: Any,
+) -> AsyncIterator[Wire]:
+    """`gate`: answers wait until it is set, and then take so long. `origins` are allowed."""
     reached: list[bytes] = []
 
     async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
@@ -117,9 +125,12 @@ async def wire(gate: asyncio.Event | None = None, takes_s: float = 0.0, **limits
         return 200, GOOD
 
     pools = {"cpu": {"urls": ["http://x:1"], "device": "cpu"}}
-    settings = GatewaySettings.model_validate({"version": 1, "pools": pools, "limits": limits})
+    settings = GatewaySettings.model_validate(
+        {"version": 1, "pools": pools, "limits": limits, "allowed_origins": list(origins)}
+    )
     listener = listen("127.0.0.1", 0)
-    async with gateway_of({"cpu": [OddTriton(infer)]}, limits=limits) as gateway:
+    triton = OddTriton(infer, models=list(models), max_batch=max_batch)
+    async with gateway_of({"cpu": [triton]}, limits=limits) as gateway:
         server = _Server(_config(gateway, settings))
         serving = asyncio.create_task(server.serve([listener]))
         reached.clear()  # the gateway measures each model once

@@ -1,8 +1,9 @@
 """What does a refusal cost the gateway beside an answer?
 
 Two emulated pools behind one gateway: one is so quick that all are answered, the other works for seconds on what clients of a higher
-priority keep sending, so that whoever is in a hurry is refused. The same body at the same rate to either, in turns; the processor time of
-the gateway's process for each, less what it takes meanwhile anyway. Judging is pure.
+priority keep sending, so that whoever is in a hurry is refused. The same body at the same rate to either, in turns, with a deadline to the
+busy one alone, so that nobody is refused at the other however slow the machine is; the processor time of the gateway's process for each,
+less what it takes meanwhile anyway. Judging is pure.
 """
 
 from __future__ import annotations
@@ -62,10 +63,9 @@ def refusals(folder: Path) -> Iterator[Verdict]:
         with paused_clients(urgent, NUM_WAITING):
             time.sleep(1.0)  # until they wait
             for rows in ROWS:
-                asked = [
-                    infer(here.url, MODEL, digits(rows), hurried | {"Tandem-Pool": pool.name}) for pool in (QUICK, BUSY)
-                ]
-                turns = [_turn(here, asked[0], asked[1], seed) for seed in range(NUM_TURNS)]
+                answered = infer(here.url, MODEL, digits(rows), {"Tandem-Pool": QUICK.name})
+                refused = infer(here.url, MODEL, digits(rows), hurried | {"Tandem-Pool": BUSY.name})
+                turns = [_turn(here, answered, refused, seed) for seed in range(NUM_TURNS)]
                 yield verdict(f"a refusal's CPU ÷ an answer's, {rows} rows in JSON", turns)
 
 

@@ -20,6 +20,7 @@ from serving.gateway.http.body import read_body
 from serving.gateway.http.exchange import HttpExchange, Response, Surface
 from serving.gateway.request.exchange import Part
 from serving.gateway.request.inference import Inference, Reply
+from serving.gateway.request.request_headers import CLASSIFY, Body, declared_size
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import classify
@@ -44,9 +45,10 @@ class Classify(Surface):
         name = exchange.scope["path"].removeprefix(PREFIX)
         route = exchange.route = self.inference.routes.of(name, "", exchange.headers, exchange.caller)
         exchange.check_headers()
-        if exchange.arrived < route.congestion.until:
-            exchange.require_room(route)
         classifier = await self._classifiers.of(route.destinations[0].decision.variant, route.name)
+        route.congestion.classifies = True
+        if (size := declared_size(exchange.headers)) <= self._limits.max_body_bytes:
+            exchange.require_room(route, Body(CLASSIFY, size))
         request = await self._read(exchange, classifier, route.name)
         batches: list[Batch] = []
         size = route.max_rows if classifier.has_batch else 1

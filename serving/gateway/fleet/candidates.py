@@ -90,6 +90,9 @@ class Candidates:
     def max_elements(self, pool: str, name: str) -> int | None:
         return self._known[pool, name].facts.max_elements
 
+    def row_bytes(self, pool: str, name: str) -> float:
+        return self._known[pool, name].facts.row_bytes
+
     def binary_only(self, pool: str, name: str) -> frozenset[str]:
         return self._known[pool, name].facts.binary_only
 

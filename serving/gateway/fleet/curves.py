@@ -77,6 +77,13 @@ class Facts:
         is_free = first is not None and first.datatype != "BYTES" and first.dims[:1] == (-1,)
         return UNKNOWN_SIZE if is_free and self.max_batch and self.curve is None else 0
 
+    @property
+    def row_bytes(self) -> float:
+        """Of a row in binary, of all inputs together; infinite where rows may have any size."""
+        if self.max_elements is None:
+            return inf
+        return max(1.0, sum(prod(given.dims) * SIZES.get(given.datatype, inf) for given in self.inputs))
+
     def service(self, curve: Curve | None = None) -> Service:
         """By this curve, else by the configuration's. Where nobody could measure how well it batches, full batches are taken for best."""
         used = curve or self.curve or DEFAULT

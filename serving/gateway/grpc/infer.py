@@ -22,6 +22,7 @@ from serving.gateway.grpc.streams import Streams
 from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference, Reply
+from serving.gateway.request.request_headers import Body
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import grpc_v2, v2
@@ -77,8 +78,8 @@ class GrpcInfer:
             route = exchange.route = self._route(envelope, exchange)
             left_s = context.time_remaining()
             asked_s = inf if left_s is None else perf_counter() - exchange.arrived + left_s
-            if exchange.arrived < route.congestion.until:
-                exchange.require_room(route, envelope.size, asked_s)
+            if envelope.size <= route.max_body_bytes:
+                exchange.require_room(route, Body("grpc", envelope.size, sum(map(len, envelope.raw))), asked_s)
             head, blobs, timeout_us = await self._read(envelope, route, exchange.claim, is_streamed=is_streamed)
             longest_s = min(asked_s, inf if timeout_us is None else timeout_us / 1e6)
             inferring = exchange.infer(route, head, _chunks(head, blobs), len(head), longest_s)

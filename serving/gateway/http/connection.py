@@ -79,9 +79,12 @@ class _Lingering:
 
 
 class _NoCycle:
-    """Stands for a request whose upgrade is ignored, until the parser has ended with it."""
+    """Stands for a request whose upgrade is ignored, until the parser has ended with it; `before` is the one before it."""
 
     response_complete = True
+
+    def __init__(self, before: RequestResponseCycle) -> None:
+        self.before = before
 
 
 class _Nothing:
@@ -95,14 +98,25 @@ class _Nothing:
 
 
 class _Refused:
-    """Stands for a request that is refused by its head: `answer` is written when its body is over."""
+    """Stands for a request that is refused by its head: its answer, `lines` and `text`, is written when its body is over."""
 
-    __slots__ = ("answer", "body", "disconnected", "ends_at", "keep_alive", "more_body", "response_complete", "scope")
+    __slots__ = (
+        "body",
+        "disconnected",
+        "ends_at",
+        "keep_alive",
+        "lines",
+        "more_body",
+        "response_complete",
+        "scope",
+        "text",
+    )
     message_event = asyncio.Event()  # for which nobody waits
 
-    def __init__(self, scope: Any, answer: bytes, ends_at: float) -> None:
+    def __init__(self, scope: Any, lines: bytes, text: bytes, ends_at: float) -> None:
         self.scope = scope
-        self.answer = answer
+        self.lines = lines
+        self.text = text
         self.body = _Nothing()
         self.ends_at = ends_at  # of the loop: its body may take so long
         self.more_body = self.keep_alive = True
@@ -177,7 +191,7 @@ class ClientConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(before, data[upgrade.args[0] :])
+            self._ignore_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
             self._malformed(error)
@@ -213,7 +227,7 @@ class ClientConnection(HttpToolsProtocol):
             upgrade = dict(self.headers).get(b"upgrade", b"")
             if upgrade.lower() not in H2C:
                 raise errors.Unsupported(f"an upgrade to {upgrade[:40].decode('latin-1')!r} is not offered")
-            self.cycle = _NoCycle()  # type: ignore[assignment]
+            self.cycle = _NoCycle(self.cycle)  # type: ignore[assignment]
             return
         if perf_counter() < self._congestion.until and (refused := self._refused(method, by_name)) is not None:
             self.cycle = refused  # type: ignore[assignment]
@@ -251,23 +265,22 @@ class ClientConnection(HttpToolsProtocol):
             or not int(headers.get(b"content-length", b"0")) <= MOST_SKIPPED_BYTES
             or not LEAVES_IT.isdisjoint(headers)
             or not self.parser.should_keep_alive()
+            or self.parser.get_http_version() != "1.1"
         ):
             return None
         refusal = door.refusal(self.url, headers)
         if refusal is None:
             return None
-        head_lines, body = refusal
+        lines, text = refusal
         for name, value in self.server_state.default_headers:  # date
-            head_lines += b"%b: %b\r\n" % (name, value)
+            lines += b"%b: %b\r\n" % (name, value)
         self._has_refused = True
-        ends_at = self.loop.time() + self._intake.limits.body_pause_s
-        return _Refused(self.scope, head_lines + b"\r\n" + body, ends_at)
+        return _Refused(self.scope, lines, text, self.loop.time() + self._intake.limits.body_pause_s)
 
     def _skip_body(self, refused: _Refused) -> None:
         """After each read until it is over."""
         if refused.more_body:
-            late = errors.TooSlow(f"the body took more than {self._intake.limits.body_pause_s:g} seconds")
-            self.timeout_keep_alive_task = self.loop.call_at(refused.ends_at, self._write_error, late)
+            self.timeout_keep_alive_task = self.loop.call_at(refused.ends_at, self._leave_body, refused)
             return
         self._answer_refused()
         if self.scope is not refused.scope:
@@ -281,11 +294,21 @@ class ClientConnection(HttpToolsProtocol):
         refused: Any = self.cycle
         if type(refused) is not _Refused or refused.more_body or refused.response_complete:
             return
-        refused.response_complete = True
-        self.transport.write(refused.answer)
-        self.server_state.total_requests += 1
-        if not refused.keep_alive:
+        door = self._intake.door
+        close = not refused.keep_alive or (door is not None and door.is_closing)
+        self._write_refusal(refused, close=close)
+        if close:
             self.transport.close()
+
+    def _leave_body(self, refused: _Refused) -> None:
+        """What it is told does not depend on how slowly its body comes; the rest would be read as the next request."""
+        self._write_refusal(refused, close=True)
+        self.linger()
+
+    def _write_refusal(self, refused: _Refused, *, close: bool) -> None:
+        refused.response_complete = True
+        self.server_state.total_requests += 1
+        self.transport.write(refused.lines + (b"connection: close\r\n\r\n" if close else b"\r\n") + refused.text)
 
     # -- what does not come whole -------------------------------------------------------------------------------------
 
@@ -396,9 +419,10 @@ class ClientConnection(HttpToolsProtocol):
                 self._incoming.complete()
             self.fail(refusal, app_knows=False)
 
-    def _ignore_upgrade(self, before: RequestResponseCycle | None, rest: bytes) -> None:
+    def _ignore_upgrade(self, rest: bytes) -> None:
         """The parser leaves off after a head that asks for an upgrade: it reads the same head again, which does not."""
-        self.cycle = before  # type: ignore[assignment]
+        ignored: Any = self.cycle
+        self.cycle = ignored.before
         lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name not in OF_AN_UPGRADE]
         method = self.parser.get_method()
         self.parser = httptools.HttpRequestParser(self)

@@ -13,7 +13,7 @@ from serving.gateway.http.body import V2Body, read_body
 from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
 from serving.gateway.http.exchange import HttpExchange, Response, Surface
 from serving.gateway.request.inference import Inference
-from serving.gateway.request.request_headers import declared_size
+from serving.gateway.request.request_headers import declared_size, v2_body
 from serving.gateway.request.triton_response import client_body
 from serving.gateway.threads import Threads
 from serving.settings import LimitSettings
@@ -32,14 +32,18 @@ class Infer(Surface):
         headers = exchange.headers
         route = exchange.route = self.inference.routes.find(exchange.scope["path"], headers, exchange.caller)
         limit = int(min(self._max_body_bytes, route.max_body_bytes))
-        if exchange.arrived < route.congestion.until and (size := declared_size(headers)) <= limit:
-            exchange.require_room(route, size)
+        if exchange.arrived < route.congestion.until and declared_size(headers) <= limit:
+            exchange.require_room(route, v2_body(headers))
         chunks = await read_body(headers, exchange.receive, limit, self._threads, exchange.claim)
         head, content, header_length, known = await self._body.check(
             chunks, headers.get(b"inference-header-content-length"), route, exchange.claim
         )
         longest_s = inf if known.timeout_us is None else known.timeout_us / 1e6
-        destination, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
+        try:
+            destination, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
+        except errors.Overloaded:
+            exchange.guess_by(v2_body(headers))
+            raise
         body, length = client_body(answer, destination.rename)
         more = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
         if len(body) >= MIN_BYTES and b"accept-encoding" in headers:

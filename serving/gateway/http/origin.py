@@ -164,7 +164,9 @@ PREFLIGHT = (
 )
 
 
+VARY = [(b"vary", b"Origin")]  # on answers to others, too, so that no cache gives them to this origin
+
+
 def _allow(origin: bytes | None) -> list[tuple[bytes, bytes]]:
-    """`Vary` stands on answers to others, too, so that no cache gives them to this origin."""
     allow = [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", b"*")] if origin else []
-    return [(b"vary", b"Origin"), *allow]
+    return [*VARY, *allow]

@@ -21,6 +21,7 @@ from serving.gateway.openai.embedders import Embedder, Embedders
 from serving.gateway.openai.tokenizing import Tokenizing
 from serving.gateway.request.exchange import Part
 from serving.gateway.request.inference import Inference, Reply
+from serving.gateway.request.request_headers import Body
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
@@ -59,11 +60,11 @@ class Embeddings(Surface):
         request = await self._request(chunks)
         route = exchange.route = self._route(request, exchange)
         exchange.check_headers()
-        if exchange.arrived < route.congestion.until:  # tokens cost more than all the rest of a request
-            exchange.require_room(route)
         if request.ids is not None and route.model not in self._takes_ids:
             raise _no_ids(route)
         embedder = await self._embedders.of(route.destinations[0].decision.variant, request.model)
+        # Tokens cost more than all the rest of a request.
+        exchange.require_room(route, Body("embeddings", sum(map(len, chunks))))
         tokenizing = Tokenizing(request, embedder, limits)
         if tokenizing.is_short:
             texts = await self._threads.run(lambda: _grouped(tokenizing.all(), embedder, route))

@@ -25,7 +25,7 @@ from serving.gateway.metrics import Series
 from serving.gateway.request.route import Destination, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
+from serving.scheduling.choice import Candidate, Chosen, able, choose, may_admit, retry_after_s, that_take, turn_of
 from serving.scheduling.replica import Ticket
 
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
@@ -211,22 +211,29 @@ class Dispatcher:
             lease.server = server
             return
 
-    def refusal(self, request: InferRequest) -> errors.Overloaded | None:
+    def refusal(self, request: InferRequest, usual_rows: float) -> errors.Overloaded | None:
         """Why it would be refused for load, of which no more is known than that it has so many rows at least, and this time at most.
 
-        None: it has to be looked at. Whoever is refused is demand as all others are.
+        None: it has to be looked at. Whoever is refused is demand as all others are, and hears when to come again, as if it had
+        `usual_rows`, a guess by those before it.
         """
         now, route = perf_counter(), request.route
         if now < self._catalogue.suspended_until:
             return None
-        candidates = route.candidates if route.usual_length else that_take(route.candidates, request.rows)
-        turn = 0.0 if route.is_steady else -1.0
-        if choose(now, candidates, request.rows, request.deadline, request.priority, turn=turn) is not None:
+        turn, is_length_free = 0.0 if route.is_steady else -1.0, route.usual_length > 0
+        candidates = _that_take(route, request.rows)
+        if may_admit(
+            now, candidates, request.rows, request.deadline, request.priority, turn=turn, is_length_free=is_length_free
+        ):
             return None
-        error = self._refusal(now, request, candidates, turn)
+        least_rows, request.rows = request.rows, max(request.rows, usual_rows)
+        error = self._refusal(now, request, _that_take(route, request.rows), turn)
+        if isinstance(error, errors.NeverInTime) and request.rows > least_rows:  # which is no guess
+            guessed, request.rows = request.rows, least_rows
+            error = self._refusal(now, request, candidates, turn)
+            request.rows = guessed
         if not isinstance(error, errors.Overloaded):
             return None
-        request.candidates = candidates
         self._note_demand(request)
         return error
 
@@ -247,9 +254,7 @@ class Dispatcher:
         """Demand for the pools that are able to answer it in time, whatever becomes of it."""
         now, demands, rows, route = perf_counter(), self._candidates.demands, request.rows, request.route
         candidates: Sequence[Candidate] = route.candidates
-        if request.candidates:
-            candidates = request.candidates
-        elif rows > 1 and len(candidates) > 1:  # of texts so many rows, whatever their length
+        if rows > 1 and len(candidates) > 1:  # of texts so many rows, whatever their length
             candidates = that_take(candidates, v2.num_rows(request.head) if route.usual_length else rows)
         request.candidates = candidates
         if request.deadline < request.give_up_at:
@@ -329,6 +334,11 @@ class Dispatcher:
             for queue in self._candidates.queues.values():
                 queue.leave_out_slow(now)
                 _send_next(queue, now)
+
+
+def _that_take(route: Route, rows: float) -> Sequence[Candidate]:
+    """Of a request of which no more is known: a text may cost what several rows do, and is one for all that."""
+    return route.candidates if route.usual_length else that_take(route.candidates, rows)
 
 
 def _send_next(queue: PoolQueue, now: float) -> None:

@@ -18,7 +18,7 @@ from serving.gateway.access import ANYBODY, INFER, Caller
 from serving.gateway.metrics import Series
 from serving.gateway.request.dispatch import ClientLeft, InferRequest
 from serving.gateway.request.inference import Inference, Reply
-from serving.gateway.request.request_headers import Headers, priority, wait_s
+from serving.gateway.request.request_headers import Body, Headers, priority, wait_s
 from serving.gateway.request.route import Route
 from serving.protocol import v2
 from serving.protocol.memory import Claim
@@ -47,12 +47,13 @@ class Exchange:
     """`caller`, `headers` and `route` are known one after the other; `timing` and `receipt_lines` once the block is left."""
 
     __slots__ = (
+        "_body",
         "_claim",
         "_has_begun",
         "_has_failed",
         "_is_over",
         "_prepared",
-        "_size",
+        "_rows",
         "_tells",
         "arrived",
         "caller",
@@ -81,7 +82,8 @@ class Exchange:
         self._claim: Claim | None = None
         self._tells: list[Callable[[], None]] = []
         self._prepared: tuple[float, float] | None = None
-        self._size = 0  # bytes of the body, where its rows are expected by that
+        self._body: Body | None = None  # where its rows are guessed by that
+        self._rows = 0.0  # of all its inferences
         self._has_begun = self._has_failed = self._is_over = False
 
     def __enter__(self) -> Exchange:
@@ -92,6 +94,8 @@ class Exchange:
             self._claim.release()
         done = perf_counter()
         self._is_over = True
+        if self._body is not None and self._body.size and self._rows and self.route is not None:
+            self.route.congestion.saw(self._body, self._rows)
         if error is not None:
             self._fail(error, done)
             return
@@ -151,25 +155,29 @@ class Exchange:
         now = perf_counter()
         self._prepared = (now, now) if self._prepared is None else (self._prepared[0], now)
 
-    def refusal(self, route: Route, size: int = 0, longest_s: float = inf) -> errors.Overloaded | None:
-        """Why a request to a congested route is refused whatever its body, of `size` bytes, holds; None: that has to be read.
+    def refusal(self, route: Route, body: Body, longest_s: float = inf) -> errors.Overloaded | None:
+        """Why a request to a congested route is refused whatever its body holds; None: that has to be read.
 
-        What is in the body can only shorten its time, and rows more than expected only make it later. `size` 0: nothing is expected.
+        What is in the body can only shorten its time, and more rows than the fewest only make it later.
         """
-        self._size = size
-        rows = min(route.congestion.least_rows(size), route.max_rows)
-        error = self.inference.refusal(self._request(route, rows, longest_s))
+        self.guess_by(body)
+        usual_rows = min(route.congestion.usual_rows(body), route.max_rows)
+        error = self.inference.refusal(self._request(route, route.least_rows(body), longest_s), usual_rows)
         if error is not None:
             self._note_refusal(route)
         return error
+
+    def guess_by(self, body: Body) -> None:
+        """What its rows turn out to be says how many bodies like it have."""
+        self._body = body
 
     def refused(self, error: errors.Overloaded) -> None:
         """Instead of the block: nothing else happens in this exchange."""
         self._count(self._series, error)
 
-    def require_room(self, route: Route, size: int = 0, longest_s: float = inf) -> None:
-        """Raises Overloaded where `refusal` says so."""
-        if (error := self.refusal(route, size, longest_s)) is not None:
+    def require_room(self, route: Route, body: Body, longest_s: float = inf) -> None:
+        """Raises Overloaded where the route is congested and `refusal` says so."""
+        if self.arrived < route.congestion.until and (error := self.refusal(route, body, longest_s)) is not None:
             raise error
 
     def _request(
@@ -220,8 +228,7 @@ class Exchange:
         """
         rows = rows_of(route, head)
         request = self._request(route, rows, longest_s, head, chunks, header_length)
-        if self._size:
-            route.congestion.saw(self._size, rows)
+        self._rows += rows
         self._has_begun = True
         try:
             reply = await self.inference.infer(request, self)
@@ -244,6 +251,7 @@ class Exchange:
         """
         if is_one:
             return [await self.infer(route, head, chunks, len(head)) async for head, chunks in parts]
+        body, self._body = self._body, None  # whose rows are not known where not all of them are sent
         tasks: list[asyncio.Task[Reply]] = []
         running: set[asyncio.Task[Reply]] = set()
         is_whole = False
@@ -280,6 +288,7 @@ class Exchange:
             known = next((f for f in failures if isinstance(f, errors.RequestError)), None)
             ours = next((f for f in failures if not isinstance(f, (ClientLeft, asyncio.CancelledError))), None)
             raise known or ours or ClientLeft()
+        self._body = body
         return [task.result() for task in tasks]
 
     # -- the client, who may leave ------------------------------------------------------------------------------------

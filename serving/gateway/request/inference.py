@@ -72,9 +72,9 @@ class Inference:
         """As clients of v2 are told it."""
         return worded(error) if self._catalogue.has_triton_words else error
 
-    def refusal(self, request: InferRequest) -> errors.Overloaded | None:
+    def refusal(self, request: InferRequest, usual_rows: float) -> errors.Overloaded | None:
         """`Dispatcher.refusal`."""
-        return self._dispatcher.refusal(request)
+        return self._dispatcher.refusal(request, usual_rows)
 
     async def infer(self, request: InferRequest, client: Client) -> Reply:
         """The first answer that a living process gave.

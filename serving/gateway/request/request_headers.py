@@ -1,14 +1,16 @@
-"""Reads the request headers Tandem-Deadline-Ms, Tandem-Priority, Content-Length. The receipt in a response's headers is `route.py`'s."""
+"""Reads request headers: Tandem-Deadline-Ms, Tandem-Priority, those that tell of the body. The receipt of a response is `route.py`'s."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import NamedTuple
 
 from serving import errors
 from serving.scheduling.admission import DEFAULT, HIGHEST, LOWEST
 
 Headers = list[tuple[bytes, bytes]]
+MAX_DIGITS = 18  # of a length
 
 ONCE = {
     b"inference-header-content-length": "Inference-Header-Content-Length",
@@ -21,9 +23,33 @@ ONCE = {
 }
 
 
+CLASSIFY = "classify"  # a form
+
+
+class Body(NamedTuple):
+    """What is known of a body before it is read. `form`: how it is written, so that those of one form are like each other.
+
+    `size`: bytes as they come, 0 where nobody says; `binary`: of these, bytes of tensors, as far as that is known.
+    """
+
+    form: str
+    size: int
+    binary: int = 0
+
+
 def declared_size(headers: Mapping[bytes, bytes]) -> int:
     """Bytes of the body as it comes; 0 where its head does not say."""
     return int(headers.get(b"content-length", b"0"))
+
+
+def v2_body(headers: Mapping[bytes, bytes]) -> Body:
+    """Of a request at /v2/…/infer."""
+    size, length = declared_size(headers), headers.get(b"inference-header-content-length")
+    if b"content-encoding" in headers:
+        return Body("compressed", size)
+    if length is None or not length.isdigit() or len(length) > MAX_DIGITS:
+        return Body("json", size)
+    return Body("binary", size, max(0, size - int(length)))
 
 
 def wait_s(deadline_ms: bytes | None) -> float:

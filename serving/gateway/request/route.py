@@ -14,15 +14,14 @@ from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.metrics import Metrics, Series
-from serving.gateway.request.request_headers import Headers
+from serving.gateway.request.request_headers import Body, Headers
 from serving.protocol.budget import most_bytes
 from serving.scheduling.choice import Candidate
 from serving.scheduling.routing import Decision, Fleet, Pins, decide
 
 PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]{1,9}))?/infer")
 CONGESTED_S = 1.0  # after a refusal, that the next requests are looked at by their heads first; a guess, not measured
-ROUNDING = 1e-6
-FADES = 0.99  # of the most bytes that a row had, for each request that is read
+FADES = 0.99  # of what was seen of bodies, for each that is read; a guess, not measured
 MAX_ROUTES = 4096  # names and pins come from clients: past this many the kept routes are dropped and made again
 
 
@@ -42,25 +41,30 @@ class Destination:
 
 
 class Congestion:
-    """Whether requests were refused for load lately: those that follow are then looked at before their bodies are. Times: perf_counter."""
+    """Whether requests were refused for load lately: those that follow are then looked at before their bodies are. Times: perf_counter.
 
-    __slots__ = ("_bytes_per_row", "until")
+    `classifies`: whether images may be sent there, which is known once somebody did.
+    """
+
+    __slots__ = ("_seen", "classifies", "until")
 
     def __init__(self) -> None:
         self.until = -inf
-        self._bytes_per_row = inf  # the most, of late
+        self.classifies = False
+        self._seen: dict[str, tuple[float, float]] = {}  # form of a body -> bytes and rows, those of late
 
     def refused(self, now: float) -> None:
         self.until = now + CONGESTED_S
 
-    def saw(self, size: int, rows: float) -> None:
-        """A request whose body had so many bytes."""
-        kept = FADES * self._bytes_per_row
-        self._bytes_per_row = max(size / rows, kept if kept < inf else 0.0)
+    def saw(self, body: Body, rows: float) -> None:
+        """A request with so many rows."""
+        bytes_before, rows_before = self._seen.get(body.form, (0.0, 0.0))
+        self._seen[body.form] = FADES * bytes_before + body.size, FADES * rows_before + rows
 
-    def least_rows(self, size: int) -> float:
-        """That a request with a body of so many bytes has, if its rows are like those before it."""
-        return max(1.0, float(int(size / self._bytes_per_row + ROUNDING)))
+    def usual_rows(self, body: Body) -> float:
+        """That such a body has, going by those before it; any may have more or fewer."""
+        num_bytes, rows = self._seen.get(body.form, (0.0, 0.0))
+        return max(1.0, body.size * rows / num_bytes) if num_bytes else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,12 @@ class Route:
     takes_parameters: bool = False  # that are the model's own, on all of them
     max_body_bytes: float = inf  # of a request that any of them takes
     usual_length: int = 0  # of a row, at which times were measured, where rows may have any; 0 where all are alike
+    row_bytes: float = inf  # of all inputs in binary, at most
     congestion: Congestion = field(default_factory=Congestion)
+
+    def least_rows(self, body: Body) -> float:
+        """That a request with such a body has, whatever is in it: in JSON a row may have any number of bytes."""
+        return max(1.0, min(body.binary // self.row_bytes, self.max_rows))
 
 
 class Routes:
@@ -157,6 +166,7 @@ class Routes:
             usual_length=max(
                 self._candidates.usual_length(destination.pool, destination.name) for destination in destinations
             ),
+            row_bytes=max(self._candidates.row_bytes(c.pool, c.name) for c in destinations),
         )
 
     def _max_body_bytes(self, destinations: list[Destination]) -> float:

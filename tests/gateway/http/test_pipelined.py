@@ -7,11 +7,13 @@ import logging
 from typing import Any
 
 import pytest
+import uvloop
 
 from serving.gateway.listeners import listen
 from serving.gateway.serve import _config, _Server
 from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, ask, gateway_of, until
+from tests.gateway.wire import Answer, wire
 
 
 def request(body: bytes) -> bytes:
@@ -54,3 +56,19 @@ def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixt
         asyncio.run(run())
     logging.getLogger("uvicorn").removeHandler(caplog.handler)
     assert not [record.message for record in caplog.records if "ASGI" in record.message]
+
+
+def test_an_upgrade_that_is_ignored_is_answered_after_those_before_it() -> None:
+    live = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: "
+    upgrade = live + b"Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+
+    async def run() -> tuple[list[Answer], list[bytes]]:
+        gate = asyncio.Event()
+        gate.set()
+        async with wire(gate, 0.1) as here:
+            return await here.say(request(BODY) + upgrade + live + b"close\r\n\r\n"), here.reached
+
+    (inference, *others), reached = uvloop.run(run())
+    assert len(reached) == 1
+    assert b"model_name" in inference.body
+    assert [b"model_name" in other.body for other in others] == [False, False]

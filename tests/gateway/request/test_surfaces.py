@@ -25,9 +25,11 @@ from serving.gateway.classify.classifiers import Classifier
 from serving.gateway.grpc.server import GrpcServer
 from serving.gateway.listeners import listen
 from serving.gateway.openai.embedders import Embedder
+from serving.gateway.request import route
 from serving.gateway.serve import _config, _Server
 from serving.ports import free_ports
 from serving.preprocessing.texts import TextTokenizer
+from serving.scheduling.bridge import Demand
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.gateway.classify.conftest import COLOURS, png
@@ -292,6 +294,68 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
             await until(lambda: here.outcomes() - before, "it is counted")
             assert here.outcomes() - before == Counter([row.outcome])
             assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
+            await until(lambda: here.is_idle, "all is released")
+
+    async def scenes() -> None:
+        for ask in SURFACES:
+            try:
+                await scene(ask)
+            except AssertionError as error:
+                error.add_note(f"surface: {ask.__name__}")
+                raise
+
+    uvloop.run(scenes())
+
+
+TIMES = {"date", "retry-after", "retry-after-ms", "grpc-retry-pushback-ms"}  # headers whose values differ from time to time
+
+
+@pytest.mark.parametrize(
+    ("deadline_ms", "takes_s", "num_before"), [(15000, 10.0, 2), (5000, 60.0, 0)], ids=["overloaded", "never in time"]
+)
+def test_who_is_refused_before_anything_is_read_hears_and_counts_what_others_do(
+    deadline_ms: int, takes_s: float, num_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is refused once all is read; those after it find the model congested."""
+    monkeypatch.setattr(route, "CONGESTED_S", 3600.0)
+    noted: list[float] = []
+    note = Demand.note
+
+    def noting(demand: Demand, now: float, cost_s: float) -> None:
+        noted.append(round(cost_s, 9))
+        note(demand, now, cost_s)
+
+    async def scene(ask: Ask) -> None:
+        release = asyncio.Event()
+
+        async def held(body: bytes) -> tuple[int, Any]:
+            await release.wait()
+            return good(body)
+
+        async with stand(held) as here:
+            here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, takes_s),))))
+            queue = here.gateway.candidates.queues["cpu"]
+            others = [asyncio.create_task(v2_json(here, "m", {}, True)) for _ in range(num_before)]
+            await until(lambda: queue.in_flight == num_before, "the server is busy")
+            headers, told = {"tandem-deadline-ms": str(deadline_ms)}, []
+            for _ in range(3):
+                noted.clear()
+                before, held_before = here.outcomes(), here.gateway.memory.held
+                monkeypatch.setattr(Demand, "note", noting)
+                one = await ask(here, "m", headers, True)
+                await until(lambda: here.outcomes() - before, "it is counted")  # noqa: B023
+                monkeypatch.setattr(Demand, "note", note)
+                same = {name: value for name, value in one.headers.items() if name not in TIMES}
+                told.append((one.status, same, one.headers.keys(), list(noted)))
+                assert here.outcomes() - before == Counter(["shed"])
+                assert here.gateway.memory.held == held_before
+            assert told == [told[0]] * 3
+            assert told[0][1]["tandem-error"] == "overloaded"
+            assert (await ask(here, "nobody", headers, True)).status == 404
+            release.set()
+            assert [one.status for one in await asyncio.gather(*others)] == [200] * num_before
+            if num_before:
+                assert (await ask(here, "m", headers, True)).status == 200  # as soon as there is room
             await until(lambda: here.is_idle, "all is released")
 
     async def scenes() -> None:
