@@ -8,7 +8,10 @@ from time import perf_counter
 import pytest
 
 from serving.gateway.app import Gateway
-from tests.gateway.odd_triton import OddTriton, ask, gateway_of
+from serving.gateway.request import route
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
+from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
 
 
 def demand(gateway: Gateway, pool: str) -> tuple[float, float]:
@@ -35,5 +38,30 @@ def test_what_a_pool_that_was_never_seen_might_answer_is_demand_for_it() -> None
             assert unseen(gateway) == pytest.approx(gpu_all, rel=0.01)
             await ask(gateway, tandem_pool="cpu")
             assert demand(gateway, "cpu")[1] > 0.0
+
+    asyncio.run(run())
+
+
+def test_who_is_refused_by_the_head_wakes_it_too_and_is_let_in_once_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route, "CONGESTED_S", 3600.0)
+
+    async def run() -> None:
+        gpu = OddTriton(kind="KIND_GPU", models=[])
+        async with gateway_of({"cpu": [OddTriton()], "gpu": [gpu]}) as gateway:
+            gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, 60.0),))))
+            wanted = []
+            for _ in range(3):
+                before = unseen(gateway)
+                told = await ask(gateway, tandem_deadline_ms=5000)
+                assert (told.status, told.error) == (503, "overloaded")
+                wanted.append(unseen(gateway) - before)
+            assert wanted[0] > 0.0
+            assert wanted == pytest.approx(wanted[:1] * 3, rel=0.05)
+            gpu.models = ["m-fp32"]
+            await until(lambda: gateway.candidates.share("gpu") > 0.0, "it is there")
+            told = await ask(gateway, tandem_deadline_ms=5000)
+            assert (told.status, told.headers["tandem-pool"]) == (200, "gpu")
 
     asyncio.run(run())

@@ -307,7 +307,12 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
     uvloop.run(scenes())
 
 
-TIMES = {"date", "retry-after", "retry-after-ms", "grpc-retry-pushback-ms"}  # headers whose values differ from time to time
+TIMES = {
+    "date",
+    "retry-after",
+    "retry-after-ms",
+    "grpc-retry-pushback-ms",
+}  # headers whose values differ from time to time
 
 
 @pytest.mark.parametrize(
