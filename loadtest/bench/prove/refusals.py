@@ -1,9 +1,9 @@
 """What does a refusal cost the gateway beside an answer?
 
 Two emulated pools behind one gateway: one is so quick that all are answered, the other works for seconds on what clients of a higher
-priority keep sending, so that whoever is in a hurry is refused. The same body at the same rate to either, in turns, with a deadline to the
-busy one alone, so that nobody is refused at the other however slow the machine is; the processor time of the gateway's process for each,
-less what it takes meanwhile anyway. Judging is pure.
+priority keep sending, so that whoever is in a hurry is refused. The same body at the same rate to either, in turns, both with a deadline,
+which the gateway has to look after, and which the quick one keeps however slow the machine is; the processor time of the gateway's process
+for each, less what it takes meanwhile anyway. Judging is pure.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ QUICK = Pool("emulated-quick", ((1, 0.005), (32, 0.008)))
 BUSY = Pool("emulated-busy", ((1, 1.0), (8, 1.0)))
 NUM_WAITING = 32  # clients of the busy pool: two executions in flight, two more to come
 DEADLINE_S = 1.5  # of those in a hurry: an execution alone would be in time
+PATIENCE_S = 30.0  # of those that are answered
 RATE_RPS, TURN_S = 700.0, 1.5
 NUM_TURNS = 7
 ROWS = 1, 4
@@ -59,12 +60,15 @@ def refusals(folder: Path) -> Iterator[Verdict]:
     ):
         wait_until(lambda: serves(here, QUICK) and serves(here, BUSY), "both pools are seen")
         urgent = infer(here.url, MODEL, digits(), {"Tandem-Pool": BUSY.name, "Tandem-Priority": "1"})
-        hurried = {"Tandem-Deadline-Ms": f"{DEADLINE_S * 1000:g}"}
         with paused_clients(urgent, NUM_WAITING):
             time.sleep(1.0)  # until they wait
             for rows in ROWS:
-                answered = infer(here.url, MODEL, digits(rows), {"Tandem-Pool": QUICK.name})
-                refused = infer(here.url, MODEL, digits(rows), hurried | {"Tandem-Pool": BUSY.name})
+                answered, refused = (
+                    infer(
+                        here.url, MODEL, digits(rows), {"Tandem-Pool": pool.name, "Tandem-Deadline-Ms": f"{s * 1000:g}"}
+                    )
+                    for pool, s in ((QUICK, PATIENCE_S), (BUSY, DEADLINE_S))
+                )
                 turns = [_turn(here, answered, refused, seed) for seed in range(NUM_TURNS)]
                 yield verdict(f"a refusal's CPU ÷ an answer's, {rows} rows in JSON", turns)
 
