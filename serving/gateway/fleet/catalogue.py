@@ -26,6 +26,7 @@ from serving.gateway.fleet.server import HANG_UP_S, Server
 from serving.gateway.fleet.upstream import Lost, Target
 from serving.gateway.fleet.variants import KINDS_NOT_SERVED
 from serving.scheduling.outliers import silent
+from serving.scheduling.prediction import Full
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import (
     NO_PINS,
@@ -221,17 +222,17 @@ class Catalogue:
             server.alive = False
             self._publish()
 
-    def hold(self, server: Server, sent: float) -> None:
-        """It has not answered what was sent then (perf_counter), long after that expired. Where it answers nothing else, either, it gets
-        nothing for a while: what supervises it restarts it once nobody waits.
+    def hold(self, server: Server, name: str, full: Full, sent: float) -> None:
+        """A model there has not answered what was sent then (perf_counter), long after that expired. Where it answers nothing else, either,
+        it gets nothing for a while: what supervises the server restarts it once nobody waits.
         """
-        now = perf_counter()
-        if server.answered > max(sent, now - HANG_UP_S):
+        if server.answered.get(name, 0.0) > max(sent, perf_counter() - HANG_UP_S):
             return
-        if server.alive:
-            log.warning("%s does not answer what has long expired; it gets nothing for now", server.target.url)
-        server.hold(now)
-        self._publish()
+        if name not in server.held:
+            log.warning(
+                "%s at %s does not answer what has long expired; it gets nothing for now", name, server.target.url
+            )
+        self.suspended_until = max(self.suspended_until, server.hold(name, full))
 
     def suspend(self, server: Server, name: str, sent: float) -> None:
         """The model's process died or was unloaded, as a request sent at `sent` (perf_counter) tells: leave it alone until it can be back.
@@ -252,7 +253,13 @@ class Catalogue:
         if before is not None and server.num_restarts is not None and (more := server.num_restarts - before) > 0:
             self.num_contained[pool] += more
             log.warning("%s was restarted because it worked on though nobody waited for it", server.target.url)
+            self._release(server)
         return is_news
+
+    def _release(self, server: Server) -> None:
+        """It is another process than the one that did not answer."""
+        for name in list(server.held):
+            server.release(name)
 
     def _answering(self, pool: str) -> set[str]:
         return {server.target.url for server in self.pools[pool] if server.alive}
@@ -294,7 +301,7 @@ class Catalogue:
             except Lost as lost:
                 server.num_silent += lost.timed_out or server.num_silent > 0
                 if not lost.timed_out:
-                    server.held_since = None  # it is gone: when it is back it is another process
+                    self._release(server)
                 if server.num_silent >= SILENT_POLLS:
                     server.target.give_up()
                 self.lost(server)
@@ -318,6 +325,8 @@ class Catalogue:
                 for server in servers:
                     if not was_late:
                         server.target.sweep(now)
+                    if server.held:
+                        self.suspended_until = max(self.suspended_until, server.renew_holds(now))
             for pool, servers in self.drained.items():
                 for server in servers:
                     server.target.close_idle()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,6 +18,7 @@ from serving.gateway.fleet.liveness import Liveness
 from serving.gateway.fleet.upstream import Answer, Target
 from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant
 from serving.gateway.fleet.work import Work, read_work
+from serving.scheduling.prediction import Full
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import LoadFailure, Variant
 
@@ -47,6 +48,13 @@ class ServerSnapshot:
     listed: frozenset[str] = frozenset()  # that its repository has, in whatever state
 
 
+class Hold(NamedTuple):
+    """Of a model that does not answer what has long expired. `full` marks what is in flight of it, `since` is by perf_counter."""
+
+    full: Full
+    since: float
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Server:
     """Times are by perf_counter, names Triton's."""
@@ -67,11 +75,10 @@ class Server:
     died: dict[str, float] = field(default_factory=dict)  # when a model's death was last noticed
     back: dict[str, float] = field(default_factory=dict)  # when it was seen to serve a model after it had not
     polls: int = 0
-    answered: float = float("-inf")  # when it last answered an inference
-    held_since: float | None = (
-        None  # it gets nothing, so that nobody waits there who would keep it from being restarted
-    )
-    held_until: float = 0.0
+    answered: dict[str, float] = field(default_factory=dict)  # when a model last answered
+    held: dict[str, Hold] = field(
+        default_factory=dict
+    )  # models that are left alone so that nobody waits there for them
     num_restarts: int | None = None  # because it worked on for nobody, as its supervisor tells
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
@@ -93,18 +100,26 @@ class Server:
         self.suspended[name] = now + SUSPEND_S
         return self.suspended[name]
 
-    def hold(self, now: float) -> None:
-        self.alive = False
-        self.held_since, self.held_until = now, now + HOLD_S
+    def hold(self, name: str, full: Full) -> float:
+        """Leaves a model alone until it answers, or a while after all of it that is in flight was given up. Returns until when at least."""
+        now = perf_counter()
+        self.held[name] = Hold(full, now)
+        self.suspended[name] = now + HOLD_S
+        return self.suspended[name]
 
-    def is_held(self, now: float) -> bool:
-        """Until it answers, or a while after all that is in flight there was given up."""
-        if self.held_since is not None:
-            if self.replica.num_in_flight:
-                self.held_until = now + HOLD_S
-            if self.answered > self.held_since or now >= self.held_until:
-                self.held_since = None
-        return self.held_since is not None
+    def renew_holds(self, now: float) -> float:
+        """Returns until when a model is held at least; 0 where none is."""
+        for name, hold in list(self.held.items()):
+            if hold.full in self.replica.flights:
+                self.suspended[name] = now + HOLD_S
+            if self.answered.get(name, 0.0) > hold.since or self.suspended.get(name, 0.0) <= now:
+                self.release(name)
+        return max((self.suspended[name] for name in self.held), default=0.0)
+
+    def release(self, name: str) -> None:
+        """It is held no more."""
+        del self.held[name]
+        self.suspended.pop(name, None)
 
     def drain(self) -> None:
         """It gets nothing new, and what was just booked there goes elsewhere."""
@@ -114,8 +129,6 @@ class Server:
     async def poll(self, device: str) -> bool:
         """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost."""
         index = orjson.loads((await self.fetch(b"POST", "/v2/repository/index")).body)
-        if self.is_held(perf_counter()):
-            return False
         if not self.alive:
             self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:

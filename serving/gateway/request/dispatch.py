@@ -76,6 +76,7 @@ class InferRequest:
     tried: list[Server] = field(default_factory=list)  # that lost it
     waiting: asyncio.Future[WaitEnd] | None = None  # while it waits in a queue
     only_pool: str | None = None  # that left it unanswered: others are not to be stuck with it, too
+    digest: bytes | None = None  # of its model and body, once that was asked for
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 
@@ -207,7 +208,13 @@ class Dispatcher:
                 raise errors.DeadlineExpired("the deadline passes before the request can be worked on")
             server = self._candidates.servers[ticket.replica]
             if server.suspended or request.tried or lease.destination.name not in server.variants:
-                server = self._other_server(lease, server, request.tried)
+                other = self._other_server(lease, server, request.tried)
+                if other is None:
+                    if perf_counter() >= self._catalogue.suspended_until:
+                        raise _not_ready(request)
+                    lease.release()
+                    continue  # without this pool
+                server = other
             lease.server = server
             return
 
@@ -312,15 +319,13 @@ class Dispatcher:
             timer.cancel()
             client.ignore(leave)
 
-    def _other_server(self, lease: Lease, server: Server, tried: list[Server]) -> Server:
-        """Where it is booked if that serves it, or else another of the pool, to which the booking goes. Raises NotReady."""
+    def _other_server(self, lease: Lease, server: Server, tried: list[Server]) -> Server | None:
+        """Where it is booked if that serves it, or else another of the pool, to which the booking goes; None: none serves it now."""
         destination, ticket = lease.destination, lease.ticket
         if server.serves(destination.name, perf_counter()) and server not in tried:
             return server
         other = self._catalogue.pick(destination.pool, destination.name, tried)
-        if other is None:
-            raise _not_ready(ticket.request)
-        if other is not server:
+        if other is not None and other is not server:
             now = perf_counter()
             ticket.end(now)
             ticket.book(now, other.replica)

@@ -127,7 +127,7 @@ class Inference:
                         num_tries += 1
                         died = "the model's process died"
                     continue
-                answered = server.answered = perf_counter()
+                answered = server.answered[lease.destination.name] = perf_counter()
                 wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
                 lease.answered_at, lease.wrong = answered, wrong
                 if self._queries_of_death.are_known:
@@ -177,13 +177,14 @@ class Inference:
             self._died(request, lease)
         else:
             self._queries_of_death.answered(request)
-            lease.answered_at = lease.server.answered = perf_counter()
+            lease.answered_at = lease.server.answered[lease.destination.name] = perf_counter()
             lease.wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
 
     def _gave_up(self, request: InferRequest, lease: Lease) -> None:
         """It has expired, and its server works on, perhaps without an end."""
         self._queries_of_death.unanswered(request, lease)
-        self._catalogue.hold(lease.server, lease.ticket.sent)
+        ticket = lease.ticket
+        self._catalogue.hold(lease.server, lease.destination.name, ticket.service.full, ticket.sent)
 
     def _is_away(self, request: InferRequest, lease: Lease, answer: Answer) -> bool:
         """Whether this answer is none, because the model is not there any more; then this server is left alone with it for a moment."""

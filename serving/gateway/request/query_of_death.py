@@ -41,7 +41,8 @@ class QueriesOfDeath:
         self._deaths = Deaths()
         # Of a model there, of its last death, by perf_counter: when it was noticed, and when what noticed it had been sent.
         self._died: dict[tuple[Server, str], tuple[float, float]] = {}
-        self._unanswered: dict[bytes, Unanswered] = {}
+        self._unanswered: dict[bytes, Unanswered] = {}  # the one that is forgotten first stands first
+        self._num_restarts: dict[Server, int | None] = {}  # of servers with such requests, when these were last judged
         self._noted: dict[bytes, tuple[Server, float]] = {}  # digest -> the death it was last noted for
 
     def require_innocent(self, request: InferRequest) -> None:
@@ -80,18 +81,27 @@ class QueriesOfDeath:
     def unanswered(self, request: InferRequest, lease: Lease) -> None:
         """It expired, and its server had not answered it long after."""
         self.are_known = True
-        server, until = lease.server, perf_counter() + REFUSED_S
+        now, server, digest = perf_counter(), lease.server, _digest(request)
+        self._judge(now)
+        self._unanswered.pop(digest, None)
         if len(self._unanswered) >= MAX_NOTED:
             del self._unanswered[next(iter(self._unanswered))]
-        noted = Unanswered(server, lease.destination.pool, server.num_restarts or 0, until)
-        self._unanswered[_digest(request)] = noted
+        self._num_restarts.setdefault(server, server.num_restarts)
+        self._unanswered[digest] = Unanswered(
+            server, lease.destination.pool, server.num_restarts or 0, until=now + REFUSED_S
+        )
 
     def _judge(self, now: float) -> None:
-        """What servers were restarted for counts as a death, once, and all is forgotten in time."""
-        for digest, left in list(self._unanswered.items()):
-            if left.until <= now:
-                del self._unanswered[digest]
-            elif (num_restarts := left.server.num_restarts or 0) > left.num_restarts:
+        """What servers were restarted for counts as a death, once, and all is forgotten in time. Asked for each request, of thousands."""
+        while self._unanswered and self._unanswered[oldest := next(iter(self._unanswered))].until <= now:
+            del self._unanswered[oldest]
+        if not self._unanswered:
+            self._num_restarts.clear()
+        if all(server.num_restarts == judged for server, judged in self._num_restarts.items()):
+            return
+        self._num_restarts = {server: server.num_restarts for server in self._num_restarts}
+        for digest, left in self._unanswered.items():
+            if (num_restarts := left.server.num_restarts or 0) > left.num_restarts:
                 self._deaths.died(digest.hex(), now)
                 self._unanswered[digest] = replace(left, num_restarts=num_restarts)
 
@@ -113,7 +123,9 @@ def _is_another(noticed: float, noticed_by: float, sent: float, back: float | No
 
 def _digest(request: InferRequest) -> bytes:
     """Of the model's name and the whole body."""
-    digest = hashlib.blake2b(request.route.name.encode(), digest_size=16)
-    for chunk in request.chunks:
-        digest.update(chunk)
-    return digest.digest()
+    if request.digest is None:
+        digest = hashlib.blake2b(request.route.name.encode(), digest_size=16)
+        for chunk in request.chunks:
+            digest.update(chunk)
+        request.digest = digest.digest()
+    return request.digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,12 +24,15 @@ LONG = {"Tandem-Deadline-Ms": "170000"}
 
 
 @contextlib.contextmanager
-def looping(folder: Path) -> Iterator[Served]:
-    """Serves `loop`, as a gate would have let it."""
+def looping(folder: Path, *names: str) -> Iterator[Served]:
+    """Serves `loop`, or the same under these names, as a gate would have let it."""
     folder.mkdir()
-    gate = {"model": "loop", "variant": "fp32", "engine": "cpu", "digest": "00" * 32, "gate": "passed"}
-    config = models.loop(folder, "loop-fp32", parameters={f"tandem_{key}": value for key, value in gate.items()})
-    with served(folder, {"loop-fp32": config}) as running:
+    configs = {}
+    for name in names or ("loop",):
+        gate = {"model": name, "variant": "fp32", "engine": "cpu", "digest": "00" * 32, "gate": "passed"}
+        parameters = {f"tandem_{key}": value for key, value in gate.items()}
+        configs[f"{name}-fp32"] = models.loop(folder, f"{name}-fp32", parameters=parameters)
+    with served(folder, configs) as running:
         yield running
 
 
@@ -85,3 +89,44 @@ def test_a_long_execution_for_another_gateway_is_never_killed(environment: Envir
             assert one.infer(poison.rounds(2), "loop", SHORT).status == 504  # waits behind it, and is given up
             assert long.result() == 200
         assert not triton.program.says(CONTAINED)
+
+
+def test_a_model_that_works_long_leaves_the_others_of_its_server_available(
+    environment: Environment, tmp_path: Path
+) -> None:
+    limits = {"upstream_timeout_s": 180.0}
+    with (
+        looping(tmp_path / "both", "loop", "quick") as triton,
+        gateway_before(tmp_path, {"cpu": [f"http://{triton.url}"]}, limits=limits) as gateway,
+    ):
+        assert gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT).status == 504
+        with contextlib.closing(poison.send(gateway.url, "loop", poison.rounds(3), LONG)):  # somebody waits behind it
+            wait_until(lambda: gateway.program.says("does not answer what has long expired"), "it is given up")
+            assert gateway.infer(poison.rounds(3), "quick").status == 200
+            assert gateway.infer(poison.rounds(3), "loop").status == 503
+        assert num_restarts(gateway, "cpu") == 0
+
+
+def test_a_model_that_is_stuck_is_restarted_though_it_is_asked_on_and_another_of_its_server_answers(
+    environment: Environment, tmp_path: Path
+) -> None:
+    with (
+        looping(tmp_path / "both", "loop", "quick") as triton,
+        gateway_before(tmp_path, {"cpu": [f"http://{triton.url}"]}) as gateway,
+        ThreadPoolExecutor(3) as clients,
+    ):
+        assert gateway.infer(poison.rounds(poison.FOREVER), "loop", SHORT).status == 504
+        is_over = threading.Event()
+
+        def ask(model: str) -> None:
+            while not is_over.wait(0.1):
+                gateway.infer(poison.rounds(3), model, SHORT)
+
+        asking = [clients.submit(ask, model) for model in ("loop", "loop", "quick")]
+        try:
+            wait_until(lambda: num_restarts(gateway, "cpu") == 1, "it is restarted")
+            wait_until(lambda: gateway.infer(poison.rounds(3), "loop").status == 200, "it serves again")
+        finally:
+            is_over.set()
+        for each in asking:
+            each.result()
