@@ -123,6 +123,15 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
 
 {{- define "tandem.gatewayAlerts" -}}
 {{- $it := include "tandem.matchers" . }}
+- alert: TandemTritonStuck
+  # More than two in half an hour, a guess: one may be a client's mistake. Gateways count the same restarts.
+  expr: max by (namespace, tandem, pool) (increase(tandem_contained_restarts_total{ {{- $it }}}[30m])) > 2
+  for: 1m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Tritons of pool {{ `{{ $labels.pool }}` }} are restarted again and again because they work on for nobody."
+    description: "Some request keeps them busy after everybody who asked has hung up: their logs and the gateways' say when, docs/security.md what is done about it."
 - alert: TandemGatewayDown
   expr: absent(up{ {{- $it }},job="tandem-gateway"} == 1)
   for: 2m
