@@ -29,9 +29,8 @@ MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and need
 LINGER_S = 10.0
 REFUSED_S = 1.0  # who has sent nothing yet, and whose connection is one too many
 LINGER_BYTES = 64 * 2**20
-MOST_SKIPPED_BYTES = (
-    2**20
-)  # of a request that is refused: reading past so many costs less than a new connection; a guess, not measured
+# Of a request that is refused: reading past so many costs less than a new connection; a guess, not measured.
+MOST_SKIPPED_BYTES = 2**20
 LEAVES_IT = frozenset({b"transfer-encoding", b"expect", b"origin"})  # in a head: the app knows how to refuse it
 H2C = frozenset({b"h2c"})  # what Java's client offers first; RFC 9110, 7.8: an upgrade may be ignored
 OF_AN_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
@@ -216,9 +215,9 @@ class ClientConnection(HttpToolsProtocol):
         ):
             self._check_size()
         parser = self.parser
-        method = parser.get_method()
+        method, version = parser.get_method(), parser.get_http_version()
         is_exact = self._is_line_exact(b"%b %b HTTP/" % (method, self.url))
-        by_name = head.check(parser.get_http_version(), method, self.url, self.headers)
+        by_name = head.check(version, method, self.url, self.headers)
         if self._origin is not None:
             self._origin.check(by_name, self.server[0] if self.server else "", method, self.url)
         if not is_exact:
@@ -229,7 +228,10 @@ class ClientConnection(HttpToolsProtocol):
                 raise errors.Unsupported(f"an upgrade to {upgrade[:40].decode('latin-1')!r} is not offered")
             self.cycle = _NoCycle(self.cycle)  # type: ignore[assignment]
             return
-        if perf_counter() < self._congestion.until and (refused := self._refused(method, by_name)) is not None:
+        refused = None
+        if perf_counter() < self._congestion.until and method == b"POST" and version == "1.1":
+            refused = self._refused(by_name)
+        if refused is not None:
             self.cycle = refused  # type: ignore[assignment]
         else:
             super().on_headers_complete()
@@ -250,13 +252,12 @@ class ClientConnection(HttpToolsProtocol):
 
     # -- what is refused by its head ----------------------------------------------------------------------------------
 
-    def _refused(self, method: bytes, headers: dict[bytes, bytes]) -> _Refused | None:
+    def _refused(self, headers: dict[bytes, bytes]) -> _Refused | None:
         """Where its answer can follow that of the request before it at once, and its body is so small that it is read to its end."""
         cycle: Any = self.cycle
         door = self._intake.door
         if (
             door is None
-            or method != b"POST"
             or self._incoming is not None
             or (cycle is not None and not cycle.response_complete)
             or self._has_refused  # one in each read, so that others have their turn
@@ -265,7 +266,6 @@ class ClientConnection(HttpToolsProtocol):
             or not int(headers.get(b"content-length", b"0")) <= MOST_SKIPPED_BYTES
             or not LEAVES_IT.isdisjoint(headers)
             or not self.parser.should_keep_alive()
-            or self.parser.get_http_version() != "1.1"
         ):
             return None
         refusal = door.refusal(self.url, headers)

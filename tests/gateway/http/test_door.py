@@ -39,9 +39,9 @@ async def crowded(**settings: Any) -> AsyncIterator[tuple[Wire, Callable[[], Awa
     gate = asyncio.Event()
     gate.set()
     async with wire(gate, TAKES_S, **settings) as here:
-        max_batch = settings.get("max_batch", 1)
         curve = Curve(((1, TAKES_S), (8, 8 * TAKES_S)))
-        here.gateway.candidates.of("cpu", "m-fp32").use(Service(curve, 1, max_batch))
+        for name in settings.get("models", ["m-fp32"]):
+            here.gateway.candidates.of("cpu", name).use(Service(curve, 1, settings.get("max_batch", 1)))
         [good] = await here.say(request(BODY, b"Connection: close"))
         assert good.status == 200
         gate.clear()
