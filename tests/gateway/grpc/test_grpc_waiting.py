@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.triton]
 POOL, MODEL = "emulated-cpu", "digits-fp32"
 FULL_S = 0.3
 ROWS = 32
+LATER = [("tandem-priority", "3")]  # than what says nothing
 LIMIT_S = 15.0  # for what takes a second on a machine that is not busy
 
 
@@ -65,20 +66,18 @@ def slow(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> 
         yield Slow(both.running, both.port, url)
 
 
+def num_arrived(slow: Slow, done: int) -> float:
+    """Since so many were done. What is done now is read first, so that nothing counts twice."""
+    done_now = worked_on(slow.running)
+    return done_now - done + sum(metric(slow.running, f"tandem_{it}", pool=POOL) for it in ("queued", "in_flight"))
+
+
 @contextmanager
 def busy(slow: Slow, stub: Any, requests: int = 6) -> Iterator[list[Any]]:
     """So many are asked; two are in flight, the others wait."""
     done = worked_on(slow.running)
-    calls = [stub.ModelInfer.future(digit(rows=ROWS), metadata=[("tandem-priority", "3")]) for _ in range(requests)]
-
-    def num_arrived() -> float:  # what is done first, so that nothing counts twice
-        return (
-            worked_on(slow.running)
-            - done
-            + sum(metric(slow.running, f"tandem_{it}", pool=POOL) for it in ("queued", "in_flight"))
-        )
-
-    wait_until(lambda: num_arrived() >= requests, "all have arrived", LIMIT_S)
+    calls = [stub.ModelInfer.future(digit(rows=ROWS), metadata=LATER) for _ in range(requests)]
+    wait_until(lambda: num_arrived(slow, done) >= requests, "all have arrived", LIMIT_S)
     yield calls
     for call in calls:
         if not call.cancelled():
@@ -151,12 +150,10 @@ def test_who_cancels_what_a_server_works_on_keeps_its_place_there(slow: Slow) ->
 
 def test_a_stream_that_is_cancelled_leaves_the_queue(slow: Slow) -> None:
     with slow.stub() as stub:
-        before = metric(slow.running, "tandem_requests_total", outcome="cancelled")
-        with busy(slow, stub, 4):
-            call = stub.ModelStreamInfer(iter([digit(rows=ROWS)]))
-            wait_until(
-                lambda: metric(slow.running, "tandem_queued", pool=POOL) >= 3, "it waits with the others", LIMIT_S
-            )
+        before, done = metric(slow.running, "tandem_requests_total", outcome="cancelled"), worked_on(slow.running)
+        with busy(slow, stub, 10):
+            call = stub.ModelStreamInfer(iter([digit(rows=ROWS)]), metadata=LATER)
+            wait_until(lambda: num_arrived(slow, done) >= 11, "it waits behind the others", LIMIT_S)
             call.cancel()
             wait_until(
                 lambda: metric(slow.running, "tandem_requests_total", outcome="cancelled") == before + 1, "it has left"
@@ -186,6 +183,7 @@ def hanging(mortal: tuple[Program, str], folder: Path, drain_s: float) -> Iterat
     with speaking_before(folder, {"cpu": [url]}, limits={"drain_s": drain_s}) as both, both.stub() as stub:
         stub.ModelInfer(digit("digits"), wait_for_ready=True)
         server = next(child.pid for child in children_of(triton.pid) if child.is_alive)
+        os.kill(triton.pid, signal.SIGSTOP)  # or it starts a new one where this takes long
         os.kill(server, signal.SIGSTOP)
         try:
             call = stub.ModelInfer.future(digit("digits"))
@@ -193,6 +191,7 @@ def hanging(mortal: tuple[Program, str], folder: Path, drain_s: float) -> Iterat
             yield both, call
         finally:
             os.kill(server, signal.SIGCONT)
+            os.kill(triton.pid, signal.SIGCONT)
 
 
 def in_flight(both: Speaking) -> int:
