@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.local.containment import PATIENCE_LOOKS, Clients, Containment, clients_of
+from serving.local.containment import CLOSE_WAIT, LOOK_S, PATIENCE_LOOKS, Clients, Connection, Containment, clients_of
 from serving.local.launch import Ports
 from tests.local import models, poison
 from tests.local.harness import LIMIT_S, Served, served, wait_until
@@ -71,7 +73,7 @@ def test_a_model_that_is_slow_at_first_is_given_longer_whatever_others_answered(
 def test_nothing_is_cut_short_that_may_be_done_before_another_start_would_be() -> None:
     containment = Containment()
     containment.started(took_s=20.0)
-    assert looks_until_stuck(containment, LEFT) == 39  # 20 s, two looks a second
+    assert looks_until_stuck(containment, LEFT) == 20 / LOOK_S - 1
     containment.restarts({"model": 1}, {})
     containment.started(took_s=1.0)
     assert looks_until_stuck(containment, LEFT) == PATIENCE_LOOKS - 1
@@ -177,19 +179,27 @@ def status_of(url: str, path: str, body: str) -> int:
 def test_sockets_of_another_program_on_the_same_port_are_not_tritons(tmp_path: Path) -> None:
     """Which listens on another address."""
     process = tmp_path / "1"
-    (process / "net").mkdir(parents=True)
-    (process / "fd").mkdir()
+    (process / "fd").mkdir(parents=True)
     (tmp_path / "self" / "fd").mkdir(parents=True)
-    half_closed = (
-        "0: 0200007F:1F40 0100007F:D000 08 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 0 20 4 30 10 -1"
-    )
-    rows = ["sl local_address rem_address st", *(half_closed.format(inode=inode) for inode in (21, 22))]
-    (process / "net" / "tcp").write_text("\n".join(rows))
+    half_closed = [Connection(8000, 53248, CLOSE_WAIT, unsent=0, unread=0, inode=inode) for inode in (21, 22)]
     (process / "fd" / "5").symlink_to("socket:[22]")
-    assert clients_of(1, Ports(http=8000), tmp_path).left == {22}
+    assert clients_of(1, Ports(http=8000), tmp_path, half_closed).left == {22}
 
 
-def test_without_a_table_of_connections_nothing_is_known_of_clients(tmp_path: Path) -> None:
-    (tmp_path / "1" / "fd").mkdir(parents=True)
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_client_who_hung_up_is_seen_with_what_was_not_read(family: socket.AddressFamily, tmp_path: Path) -> None:
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with contextlib.ExitStack() as open_ones:
+        here = open_ones.enter_context(socket.create_server((host, 0), family=family))
+        ports = Ports(http=here.getsockname()[1])
+        with socket.create_connection((host, ports.http)) as client:
+            client.sendall(b"x" * 40)
+            server = open_ones.enter_context(here.accept()[0])
+            inode = os.fstat(server.fileno()).st_ino
+            assert clients_of(os.getpid(), ports).unread == {(inode, 40)}
+        wait_until(lambda: clients_of(os.getpid(), ports).left == {inode}, "its end has come")
+
+
+def test_of_a_server_that_is_gone_nothing_is_known(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         clients_of(1, Ports(), tmp_path)
