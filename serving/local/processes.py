@@ -261,11 +261,9 @@ def hand_over(command: Sequence[str], environment: Mapping[str, str]) -> int:
     early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        if number in _FROM_TERMINAL and _is_in_foreground():
-            return
-        if process is None:
+        if process is None:  # a terminal may not have met it, either
             early.append(number)
-        else:
+        elif not (number in _FROM_TERMINAL and _is_in_foreground()):
             process.send_signal(number)
 
     numbers = (*_PASSED_ON, *_FROM_TERMINAL)

@@ -442,6 +442,24 @@ def test_ctrl_c_in_a_terminal_arrives_once(tmp_path: Path) -> None:
     assert "seen 1" in in_a_terminal(code, b"ready", b"\x03")
 
 
+def test_ctrl_c_in_a_terminal_before_the_command_has_started_reaches_it(tmp_path: Path) -> None:
+    code = f"""
+import os, signal, subprocess
+from pathlib import Path
+from serving.local.frameworks import run_there
+
+really = subprocess.Popen
+
+def interrupted(*words, **options):
+    os.kill(os.getpid(), signal.SIGINT)
+    return really(*words, **options)
+
+subprocess.Popen = interrupted
+print("ended", run_there(Path({str(script(tmp_path, "import time; time.sleep(20)"))!r}), []), flush=True)
+"""
+    assert f"ended {128 + signal.SIGINT}" in in_a_terminal(code, b"ended", b"")
+
+
 def test_a_download_tells_its_whole_size_before_and_how_far_it_is_and_how_long_it_takes_while() -> None:
     wanted = Frameworks("big", ("torch",), size_mb=6200, download_mb=3000)
     assert wanted.size == "6.2 GB, 3.0 GB to download"
