@@ -107,6 +107,7 @@ def test_a_model_that_works_long_leaves_the_others_of_its_server_available(
         assert num_restarts(gateway, "cpu") == 0
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_stuck_is_restarted_though_it_is_asked_on_and_another_of_its_server_answers(
     environment: Environment, tmp_path: Path
 ) -> None:
