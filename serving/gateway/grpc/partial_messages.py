@@ -183,7 +183,7 @@ class PartialMessages:
         self._by_peer: dict[str, _Connection] = {}
         self._num_reads = 0
         self._unseen: dict[_Read, None] = {}  # begun since the last look, in order
-        self._is_awaited = asyncio.Event()  # since the last look
+        self._is_awaited = asyncio.Event()  # since `watch` last paused
         self._loop = asyncio.get_running_loop()
         self._turns = _Turns(self._loop)
 
@@ -249,11 +249,11 @@ class PartialMessages:
         """For as long as the listener is there."""
         looked_at, pause_s, is_growing = -inf, SOON_S, False
         while True:
-            if not is_growing and not self._unseen:
-                self._is_awaited.clear()
+            if not is_growing and not self._unseen and not self._is_awaited.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S if self._num_reads else REST_S):
                         await self._is_awaited.wait()
+            self._is_awaited.clear()
             await asyncio.sleep(pause_s)
             pause_s = SOON_S
             oldest = next(iter(self._unseen), None)
