@@ -207,6 +207,7 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(
     assert {path.name for path in state.glob("runs/*/*")} == {
         "tandem.yaml",
         "gateway.log",
+        "gateway.ready",
         "triton-cpu.log",
         "triton-cpu.ready",
     }
@@ -400,7 +401,7 @@ def test_a_pool_that_dies_before_the_gateway_has_seen_it_is_started_again(
     start: Callable[..., Program], state: Path
 ) -> None:
     program = start("up", *free("up"), "--no-measure")
-    wait_until(lambda: list(state.glob("runs/*/*.ready")), "the pool serves")
+    wait_until(lambda: list(state.glob("runs/*/triton-*.ready")), "the pool serves")
     os.kill(member(program, "triton"), signal.SIGKILL)
     program.wait_for("Ctrl-C stops it")
     assert program.end() == 0
