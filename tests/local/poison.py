@@ -9,6 +9,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable, Mapping
+from http.client import HTTPConnection
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ def answer(url: str, model: str, body: bytes, headers: Mapping[str, str] | None 
     with contextlib.closing(send(url, model, body, headers)) as client:
         client.settimeout(limit_s)
         return int(client.recv(65536).split()[1])
+
+
+def is_ready(url: str, model: str) -> bool:
+    with contextlib.suppress(OSError), contextlib.closing(HTTPConnection(url, timeout=10.0)) as client:
+        client.request("GET", f"/v2/models/{model}/ready")
+        return client.getresponse().status == 200
+    return False
 
 
 def _leaving(model: str, body: bytes, times: int = 1) -> Callable[[Served], None]:
