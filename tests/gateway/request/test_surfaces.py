@@ -275,6 +275,18 @@ ROWS = [
 ]
 
 
+def on_every_surface(scene: Callable[[Any], Awaitable[None]]) -> None:
+    async def scenes() -> None:
+        for ask in SURFACES:
+            try:
+                await scene(ask)
+            except AssertionError as error:
+                error.add_note(f"surface: {ask.__name__}")
+                raise
+
+    uvloop.run(scenes())
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
     async def scene(ask: Ask) -> None:
@@ -296,15 +308,7 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
             assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
             await until(lambda: here.is_idle, "all is released")
 
-    async def scenes() -> None:
-        for ask in SURFACES:
-            try:
-                await scene(ask)
-            except AssertionError as error:
-                error.add_note(f"surface: {ask.__name__}")
-                raise
-
-    uvloop.run(scenes())
+    on_every_surface(scene)
 
 
 TIMES = {
@@ -363,15 +367,7 @@ def test_who_is_refused_before_anything_is_read_hears_and_counts_what_others_do(
                 assert (await ask(here, "m", headers, True)).status == 200  # as soon as there is room
             await until(lambda: here.is_idle, "all is released")
 
-    async def scenes() -> None:
-        for ask in SURFACES:
-            try:
-                await scene(ask)
-            except AssertionError as error:
-                error.add_note(f"surface: {ask.__name__}")
-                raise
-
-    uvloop.run(scenes())
+    on_every_surface(scene)
 
 
 def test_a_client_that_leaves_the_queue_is_counted_and_takes_no_room() -> None:
