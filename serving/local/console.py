@@ -160,9 +160,10 @@ class NotLoaded:
 def not_loaded(status: Mapping[str, Any]) -> list[NotLoaded]:
     """Each once, however many pools it failed in."""
     found = {
-        failure["name"]: NotLoaded(failure["name"], model, failure["reason"], of_model["public"] is None)
+        entry["name"]: NotLoaded(entry["name"], model, entry["reason"], of_model["public"] is None)
         for model, of_model in status["models"].items()
-        for failure in of_model["not_loaded"]
+        for entry in of_model["account"]
+        if entry["state"] == "not_loaded"
     }
     return list(found.values())
 
@@ -191,7 +192,7 @@ class PoolChanges:
         return changes if old is None else changes + sentences(old, self._wanted, self._pair, demands)
 
     def _of_models(self, status: Mapping[str, Any]) -> list[str]:
-        """Variants that came in another version or with other files, and those that could not be loaded."""
+        """Variants that came in another version or with other files, that could not be loaded, or that went, and why."""
         old = self._served
         new = {
             v["name"]: f"served: {v['name']} ({v['digest'][:19]})"
@@ -202,7 +203,9 @@ class PoolChanges:
         self._served = new
         if old is None:
             return []
-        gone = [f"no longer served: {name}" for name in sorted(old.keys() - new.keys())]
+        away = {entry["name"]: entry["reason"] for m in status["models"].values() for entry in m["account"]}
+        no_more = "in no repository any more, and not expected"
+        gone = [f"no longer served: {name}: {away.get(name, no_more)}" for name in sorted(old.keys() - new.keys())]
         return [line for name, line in sorted(new.items()) if old.get(name) != line] + gone
 
 

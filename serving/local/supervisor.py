@@ -90,12 +90,13 @@ class Supervisor:
         self._prove = dict.fromkeys(plan.configs, plan.prove)
         self._plan = plan
         self._stamps = dict(plan.stamps)  # of the repository that is served
-        self._refused: dict[str, Stamp] = {}  # of one that no plan could be made of
+        self._refused: dict[str, Stamp] | None = None  # of one that no plan could be made of
         self._refusals = dict(plan.refused)
         self._told: dict[str, Refusal] = {}  # those that this Triton's index tells of
         self._taken_s = 0.0
         self._taking: asyncio.Task[None] | None = None
         self._again: set[str] = set()  # models that could not be loaded because tritonserver was away
+        self._failed: set[str] = set()  # models that Triton could not load; its index says so until they are unloaded
         self._changing: set[str] = set()  # models that are being loaded from another export
         self._nursery = nursery
         self._output = output
@@ -135,6 +136,7 @@ class Supervisor:
             self._say(f"not served: {failure}")
         if failures and len(failures) == len(self._configs):
             raise failures[0]
+        self._failed = self._configs.keys() - self._stubs.keys()
         self._configs = {model: config for model, config in self._configs.items() if model in self._stubs}
         self._refusals |= self._withheld
         await self._tell_refusals()
@@ -390,12 +392,17 @@ class Supervisor:
         assert self._plan.again is not None
         stamps: dict[str, Stamp] = {}
         try:
-            stamps = await asyncio.to_thread(repository.stamps, self._refusals.keys() - self._configs.keys())
-            if not stamps or stamps in (self._stamps, self._refused):
+            found = await asyncio.to_thread(repository.stamps, self._refusals.keys() - self._configs.keys())
+            if found is None or found in (self._stamps, self._refused):
                 return
+            stamps = found
+            for name in sorted((self._configs.keys() | self._failed) - stamps.keys()):
+                await self._drop(name, "its folder was removed; it is unloaded, and no longer expected")
             plan = await asyncio.to_thread(self._plan.again)
-        except UserError as error:
-            if stamps:
+        except (
+            UserError
+        ) as error:  # also where the whole repository is gone, such as a volume: then everything stays loaded
+            if self._refused != stamps:
                 self._refused = stamps
                 self._say(f"what is in the repository now is not taken: {error}")
             return
@@ -408,8 +415,8 @@ class Supervisor:
         models = {_model(plan.configs[name]) for name in changed & plan.configs.keys()}
         for name in sorted(self._configs.keys() - plan.configs.keys()):
             is_older = _model(self._configs[name]) in models - {_model(plan.configs[each]) for each in failed}
-            if name not in stamps or is_older:
-                await self._drop(name)
+            if is_older:
+                await self._drop(name, "it is of an earlier version; it is unloaded")
         for name in self._told.keys() - self._refusals.keys():  # it is in the repository no more
             await self._unload(name)
         await self._tell_refusals()
@@ -431,22 +438,26 @@ class Supervisor:
             self._say(f"not served: {failure}{still}")
             if isinstance(failure, UserError):
                 self._refusals[name] = _refusal(name, config, failure)
-            elif not isinstance(failure, LoadFailed):
+            elif isinstance(failure, LoadFailed):
+                self._failed.add(name)
+            else:
                 self._again.add(name)
             return False
         finally:
             self._changing.discard(name)
         self._configs[name], self._prove[name] = config, plan.prove
+        self._failed.discard(name)
         self._recovery.started(name)
         self._say(f"{name} was exported and is served")
         return True
 
-    async def _drop(self, name: str) -> None:
-        """It is in the repository no more, or belongs to an earlier version of its model."""
-        del self._configs[name]
+    async def _drop(self, name: str, why: str) -> None:
+        self._configs.pop(name, None)
         self._stubs.pop(name, None)
+        self._stamps.pop(name, None)
+        self._failed.discard(name)
         self._recovery.started(name)
-        self._say(f"{name} was taken out of the repository, or is of an earlier version; it is unloaded")
+        self._say(f"{name}: {why}")
         await self._unload(name)
 
     async def _unload(self, name: str) -> None:

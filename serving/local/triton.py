@@ -113,7 +113,7 @@ def prepare(
 
     # Later exports were measured by themselves: to measure here would slow down what is being served.
     again = partial(made, may_measure=False)
-    stamps = repository.stamps()
+    stamps = repository.stamps() or {}
     plan = replace(made(may_measure=may_measure), repository=repository, stamps=stamps, again=again)
     return Prepared(environment, repository, plan)
 
@@ -145,7 +145,7 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
     environment = ensure(ENGINES["cpu"], say)
     engines = {name: engine for name, engine in of_pool("cpu", environment).items() if name == PLAIN["cpu"]}
     again = partial(emulated.plan_emulated, repository, pool, curves, engines, say, overrides)
-    stamps = repository.stamps()
+    stamps = repository.stamps() or {}
     plan = replace(again(), repository=repository, stamps=stamps, again=again)
     return Prepared(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
 

@@ -245,13 +245,13 @@ class Repository:
             raise UserError(f"{directories[name]} has no {RECORD_FILE}, so nothing proves it; use `tandem export`")
         return self._read(directories[name])
 
-    def stamps(self, with_files: Collection[str] = ()) -> dict[str, Stamp]:
-        """Variant -> what tells its record from an earlier one without reading it. Empty while a writer changes places.
+    def stamps(self, with_files: Collection[str] = ()) -> dict[str, Stamp] | None:
+        """Variant -> what tells its record from an earlier one without reading it. None while a writer changes places.
 
         Of those in `with_files` all files count, so that one that is put right is noticed.
         """
         if (self.path / JOURNAL_FILE).exists():
-            return {}
+            return None
         stamps = {}
         for directory in self._directories():
             with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from serving.errors import BadRequest, NoSuchModel, NotFound, NotReady
 
@@ -129,13 +130,6 @@ class Fleet:
         return has_answered or (bool(self.pools) and all(pool.asleep for pool in self.pools))
 
     @property
-    def waiting(self) -> frozenset[str]:
-        """The names, public ones and variants', that wait for a server, and for nothing else."""
-        asleep = {(pool.name, f.name): (f.model, f.name) for pool in self.pools for f in pool.asleep}
-        others = {n for p in self.pools for v in p.known if (p.name, v.name) not in asleep for n in (v.model, v.name)}
-        return frozenset(n for names in asleep.values() for n in names if n not in others)
-
-    @property
     def routable(self) -> frozenset[str]:
         """The names, public ones and variants', that some pool serves now."""
         return frozenset(n for pool in self.pools if pool.ready for v in pool.variants for n in (v.model, v.name))
@@ -148,12 +142,6 @@ class Fleet:
     def asleep(self, name: str) -> dict[str, LoadFailure]:
         """Pools that will serve a name, public or a variant's, once they have a server -> what they lack."""
         return {pool.name: f for pool in self.pools for f in pool.asleep if name in (f.model, f.name)}
-
-    def not_served(self) -> dict[str, LoadFailure]:
-        """Public name -> why no variant of it is served: none could be loaded."""
-        routable = self.routable
-        models = sorted({f.model for pool in self.pools for f in pool.failures} - routable)
-        return {model: self.failures_of(model)[0] for model in models}
 
 
 def declared_spaces(variants: Iterable[Variant]) -> dict[str, str]:
@@ -263,7 +251,17 @@ def _nothing(fleet: Fleet, name: str, pins: Pins) -> BadRequest | NotFound | Not
     return NoSuchModel(f"there is no model '{name}' here; POST /v2/repository/index lists them", model=name)
 
 
-def reason_for(name: str, failure: LoadFailure) -> str:
+class Told(Protocol):
+    """What has a reason, in words that name a variant."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+def reason_for(name: str, failure: Told) -> str:
     """Why it could not be loaded, in the words of whoever asked for `name`: a public name hides the variant's."""
     return failure.reason.replace(failure.name, name)
 

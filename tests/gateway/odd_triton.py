@@ -35,6 +35,8 @@ class OddTriton:
     kind: str = "KIND_CPU"
     models: list[str] = field(default_factory=lambda: ["m-fp32"])
     failures: dict[str, str] = field(default_factory=dict)  # name -> why it could not be loaded
+    unloaded: list[str] = field(default_factory=list)  # by somebody
+    loading: list[str] = field(default_factory=list)
     digest: str = "00"
     config_s: float = 0.0  # that a configuration takes
     hangs: bool = False  # nothing is answered any more
@@ -79,8 +81,10 @@ class OddTriton:
             return 200, {"version": "2.51.0"}
         if path == "/v2/repository/index":
             rows = [{"name": name, "version": "1", "state": "READY"} for name in self.models]
+            rows += [{"name": name, "version": "1", "state": "LOADING"} for name in self.loading]
+            away = self.failures | dict.fromkeys(self.unloaded, "unloaded")
             failed = {"version": "1", "state": "UNAVAILABLE"}
-            return 200, rows + [{"name": name, **failed, "reason": reason} for name, reason in self.failures.items()]
+            return 200, rows + [{"name": name, **failed, "reason": reason} for name, reason in away.items()]
         if path == "/v2/models/stats":
             self.asked_for_statistics += 1
             return self.statistics

@@ -66,15 +66,16 @@ def test_pools_of_one_kind_have_nothing_to_weigh() -> None:
     ]
 
 
-def model(digest: str | None, reason: str | None = None) -> dict[str, Any]:
+def model(digest: str | None, reason: str | None = None, state: str = "not_loaded") -> dict[str, Any]:
     variants = [] if digest is None else [{"name": "m-fp32", "digest": f"sha256:{digest}"}]
-    failed = [] if reason is None else [{"name": "m-fp32", "reason": reason}]
-    return {"m": {"variants": variants, "public": variants or None, "not_loaded": failed}}
+    failed = [] if reason is None else [{"name": "m-fp32", "state": state, "reason": reason}]
+    return {"m": {"variants": variants, "public": variants or None, "account": failed}}
 
 
 def test_a_model_that_comes_changes_fails_or_goes_is_said_once() -> None:
     news = PoolChanges(SETTINGS)
     looks = [{}, model("aa"), model("aa"), model("bb"), model("bb", "no room"), model(None, "no room"), {}]
+    looks += [model("bb"), model(None, "unloaded", "unloaded")]
     said = [news.lines(told(models=models), float(now)) for now, models in enumerate(looks)]
     assert said == [
         [],
@@ -83,5 +84,7 @@ def test_a_model_that_comes_changes_fails_or_goes_is_said_once() -> None:
         ["served: m-fp32 (sha256:bb)"],
         ["not served: m-fp32: no room (m is served)"],
         ["not served: m-fp32: no room"],
-        ["no longer served: m-fp32"],
+        ["no longer served: m-fp32: in no repository any more, and not expected"],
+        ["served: m-fp32 (sha256:bb)"],
+        ["no longer served: m-fp32: unloaded"],
     ]

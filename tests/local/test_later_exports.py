@@ -127,6 +127,15 @@ def test_what_is_taken_out_of_the_repository_is_unloaded_and_forgotten(up: Up) -
     wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
+def test_what_no_triton_loads_is_missed_until_its_folder_is_removed(up: Up) -> None:
+    publish_digits(up.repository, "never", precisions=["fp32"], model_file=BROKEN)
+    up.program.wait_for("not served: never-fp32: ")
+    assert up.ask("/v2/health/ready")[0] == 503
+    shutil.rmtree(up.repository / "never-fp32")
+    up.program.wait_for("no longer served: never-fp32: in no repository any more")
+    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
+
+
 def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up) -> None:
     shutil.copytree(up.repository / "digits-fp32", up.repository / "copied-fp32")  # whose record names another
     up.program.wait_for("not served: copied-fp32: ")
@@ -166,3 +175,13 @@ def test_what_no_gate_has_passed_and_what_changed_after_it_is_not_taken(up: Up) 
     assert up.load("after") == (200, {})  # so that the others have been looked at as well
     assert [up.digest(name) for name in ("changed", "changed-fp32", "stray-fp32")] == [None] * 3
     assert up.ask("/v2/models/digits/infer", SAMPLE)[0] == 200
+
+
+def test_a_repository_that_is_emptied_is_served_no_more_and_filled_again_it_is(up: Up) -> None:
+    for folder in up.repository.iterdir():
+        if folder.is_dir():
+            shutil.rmtree(folder)
+    wait_until(lambda: up.ask("/v2/models/digits/infer", SAMPLE)[0] == 404, "nobody knows the last one any more")
+    publish_digits(up.repository, precisions=["fp32"])
+    wait_until(lambda: up.digest("digits"), "it is back")
+    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")

@@ -144,12 +144,15 @@ class Catalogue:
             raise errors.Unsupported(f"'{name}' is not served here: {reason}")
         raise errors.NotFound(f"'{name}' is loaded and gets no requests from here: {reason}")
 
-    def is_unloaded(self, name: str) -> bool:
-        """Whether a name, public or a variant's, is away because somebody unloaded it, as far as anybody knows: all its pools answer."""
-        away = [(pool.name, v.name) for pool in self.fleet.pools for v in pool.known if name in (v.model, v.name)]
-        places = [(server, own) for pool, own in away for server in self.pools[pool]]
-        is_gone = all(server.alive and own not in server.snapshot.served for server, own in places)
-        return is_gone and any(own in server.snapshot.unloaded for server, own in places)
+    def is_unloaded(self, pool: str, name: str) -> bool:
+        """Whether a variant is away from a pool because somebody unloaded it, as far as anybody knows: all its servers answer."""
+        servers = self.pools[pool]
+        is_gone = all(server.alive and name not in server.snapshot.served for server in servers)
+        return is_gone and any(name in server.snapshot.unloaded for server in servers)
+
+    def loading(self, pool: str) -> set[str]:
+        """Variants that some Triton of a pool is loading and does not serve yet."""
+        return {name for server in self.pools[pool] if server.alive for name in server.snapshot.loading}
 
     def sleeping(self, name: str, pins: Pins = NO_PINS) -> list[str]:
         """Pools that would serve a name, public or a variant's, if they had a server, where no other pool has one that may.
@@ -174,11 +177,6 @@ class Catalogue:
     def may_all_sleep(self) -> bool:
         """Whether every pool comes and goes, so that there may be no server at all."""
         return all(map(self.cold_pools.comes_and_goes, self._settings.pools))
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether some Triton is still loading what nobody has served yet."""
-        return any(name not in self.fleet.known for server in self._alive() for name in server.snapshot.loading)
 
     @property
     def may_lack_models(self) -> bool:
@@ -375,9 +373,9 @@ class Catalogue:
         self._on_change()
 
     def _gone(self, pool: str) -> list[str]:
-        """Variants that were served and that no repository of the pool's servers has any more, as far as Tandem keeps those servers."""
+        """Variants that were served, and whose folder was removed: no server of the pool has them loaded or in its repository."""
         servers = self.pools[pool]
-        if not servers or not all(server.alive and server.kept for server in servers):
+        if not servers or not all(server.alive for server in servers):
             return []
         return [name for name in self._known[pool] if not any(name in server.snapshot.listed for server in servers)]
 

@@ -6,6 +6,7 @@ listener, unless that listens on loopback alone.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -18,6 +19,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
+from serving.gateway.models import account
 from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State
 from serving.scheduling.outliers import condition
@@ -48,13 +50,16 @@ class Operator:
         return Response()
 
     async def status(self) -> dict[str, Any]:
-        names = {model for pool in self._catalogue.fleet.pools for model, _ in pool.names}
+        told = account.entries(self._catalogue)
         return {
             "version": 1,
             "tandem": serving.__version__,
             "closing": self._state.closing,
             "pools": {pool.name: self._pool(pool) for pool in self._metrics.pools()},
-            "models": {name: self._model(name) for name in sorted(names)},
+            "models": {
+                name: self._model(name, [entry for entry in told if entry.model == name])
+                for name in sorted({entry.model for entry in told})
+            },
         }
 
     def _pool(self, pool: PoolGauge) -> dict[str, Any]:
@@ -81,7 +86,7 @@ class Operator:
             "servers": [_server(server, now) for server in catalogue.pools[pool.name]],
         }
 
-    def _model(self, name: str) -> dict[str, Any]:
+    def _model(self, name: str, told: list[account.Entry]) -> dict[str, Any]:
         pools = self._catalogue.fleet.pools
         return {
             "variants": [
@@ -99,12 +104,7 @@ class Operator:
                 if v.model == name
             ],
             "public": self._public(name),
-            "not_loaded": [
-                {"name": f.name, "variant": f.variant, "version": f.version, "pool": pool.name, "reason": f.reason}
-                for pool in pools
-                for f in pool.failures
-                if f.model == name
-            ],
+            "account": [{**asdict(entry), "expected": entry.is_expected} for entry in told],
         }
 
     def _public(self, model: str) -> dict[str, str] | None:

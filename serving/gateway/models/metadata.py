@@ -18,7 +18,8 @@ from serving.gateway.access import ANYBODY, Caller, is_allowed
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
-from serving.gateway.models import statistics
+from serving.gateway.models import account, statistics
+from serving.gateway.models.account import State as ModelState
 from serving.gateway.triton_words import SERVER_NAME
 from serving.scheduling.routing import Decision, reason_for
 
@@ -60,20 +61,22 @@ def all_routable(catalogue: Catalogue, required: list[str], *, may_sleep: bool =
     loaded where the settings say to go on without them, and what waits for a server of a pool that comes and goes: with `may_sleep` also
     of those that are required, because requests are what wakes it.
     """
-    fleet, routable = catalogue.fleet, catalogue.fleet.routable
+    routable = catalogue.fleet.routable
     sleepers = catalogue.sleepers() if may_sleep else frozenset()
     is_any = bool(routable) or (bool(sleepers) and catalogue.may_all_sleep)
     if required:
         return is_any and frozenset(required) <= routable | sleepers
-    failing = {n for pool in fleet.pools for f in pool.failures for n in (f.model, f.name)}
-    away = {n for n in fleet.known - routable - failing - fleet.waiting if not catalogue.is_unloaded(n)}
-    missing = {} if catalogue.may_lack_models else fleet.not_served()
-    return is_any and not (away or missing or catalogue.is_loading)
+    lacking = account.lacking(account.entries(catalogue))
+    may_lack = catalogue.may_lack_models
+    return is_any and all(may_lack and entry.state is ModelState.NOT_LOADED for entry in lacking)
 
 
 def not_served(catalogue: Catalogue) -> dict[str, str]:
     """Public name -> why no Triton could load it."""
-    return {model: reason_for(model, failure) for model, failure in catalogue.fleet.not_served().items()}
+    entries = account.entries(catalogue)
+    models = {entry.model for entry in account.lacking(entries) if entry.state is ModelState.NOT_LOADED}
+    failures = ((model, account.first_failure(entries, model)) for model in sorted(models))
+    return {model: reason_for(model, failure) for model, failure in failures if failure is not None}
 
 
 async def is_model_ready(catalogue: Catalogue, model: str, version: str) -> bool:
@@ -125,27 +128,22 @@ def index(catalogue: Catalogue, caller: Caller = ANYBODY, *, is_ready: bool = Fa
 
     A name has two rows where an earlier version is served and a newer one could not be loaded, as in Triton's own index.
     """
-    versions: dict[str, str] = {}
-    for variant in (v for pool in catalogue.fleet.pools for v in pool.variants):
-        for name in (variant.model, variant.name):
-            versions[name] = max(versions.get(name, "0"), variant.version, key=int)
-    ready = catalogue.fleet.routable
+    entries, ready = account.entries(catalogue), catalogue.fleet.routable
     public = {model for pool in catalogue.fleet.pools for model, _ in pool.names}
     rows = []
     names = (name for name in catalogue.fleet.known if is_allowed(caller, name, catalogue.fleet))
     for name in sorted(names, key=lambda n: (n not in public, n)):
-        failures, version = catalogue.fleet.failures_of(name), versions.get(name, "1")
+        own = [entry for entry in entries if entry.is_of(name)]
+        version = account.newest(own, name)
         if name in ready:
             rows.append({"name": name, "version": version, "state": "READY"})
-            failures = [failure for failure in failures if int(failure.version) > int(version)]
-        else:
-            failures += catalogue.fleet.asleep(name).values()
-        if failures:
-            failure = failures[0]
-            reason = reason_for(name, failure)
-            rows.append({"name": name, "version": failure.version, "state": "UNAVAILABLE", "reason": reason})
+            own = [entry for entry in own if int(entry.version) > int(version)]
+        waiting = next((entry for entry in own if entry.state is ModelState.WAITING), None)
+        if told := account.first_failure(own, name) or waiting:
+            reason = reason_for(name, told)
+            rows.append({"name": name, "version": told.version, "state": "UNAVAILABLE", "reason": reason})
         elif name not in ready:
-            reason = "unloaded" if catalogue.is_unloaded(name) else "no pool serves it now"
+            reason = "unloaded" if all(entry.state is ModelState.UNLOADED for entry in own) else "no pool serves it now"
             rows.append({"name": name, "version": version, "state": "UNAVAILABLE", "reason": reason})
     return [row for row in rows if row["state"] == "READY" or not is_ready]
 

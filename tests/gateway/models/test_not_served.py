@@ -17,7 +17,8 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from serving.gateway.app import Gateway
-from serving.gateway.models.metadata import all_routable
+from serving.gateway.models.account import entries
+from serving.gateway.models.metadata import all_routable, not_served
 from serving.local.environments import Environment
 from serving.local.processes import children_of
 from serving.ports import free_ports
@@ -98,9 +99,14 @@ def test_the_index_and_the_status_say_why_it_is_not_served(lacking: Lacking) -> 
         }
     status = lacking.gateway.ask("/admin/status").json()
     assert set(status["pools"]["cpu"]["servers"][0]["not_loaded"]) == {"digits-int8", "other-fp32", "other-int8"}
-    assert {model: [f["name"] for f in told["not_loaded"]] for model, told in status["models"].items()} == {
-        "digits": ["digits-int8"],
-        "other": ["other-fp32", "other-int8"],
+    account = {
+        entry["name"]: (entry["state"], entry["expected"])
+        for told in status["models"].values()
+        for entry in told["account"]
+    }
+    assert account == {
+        "digits-fp32": ("served", True),
+        **dict.fromkeys(["digits-int8", "other-fp32", "other-int8"], ("not_loaded", True)),
     }
     assert status["models"]["digits"]["public"]["variant"] == "fp32"
 
@@ -230,7 +236,7 @@ def test_a_model_that_loads_later_is_served_and_no_longer_told_of() -> None:
             triton.models, triton.failures = ["n-fp32", "m-fp32"], {}
             await until(lambda: ready(gateway), "it is seen")
             assert (await ask(gateway)).status == 200
-            assert gateway.catalogue.fleet.not_served() == {}
+            assert not_served(gateway.catalogue) == {}
             triton.models, triton.failures = ["n-fp32", "m-fp32"], {"k-fp32": "gone soon"}
             await until(lambda: not ready(gateway), "another is seen")
             triton.failures = {}  # it was taken out of the repository
@@ -238,3 +244,25 @@ def test_a_model_that_loads_later_is_served_and_no_longer_told_of() -> None:
             assert (await ask(gateway, model="k")).status == 404
 
     asyncio.run(run())
+
+
+def test_a_model_that_no_repository_has_any_more_is_not_expected_whoever_keeps_the_triton() -> None:
+    async def run() -> None:
+        triton = OddTriton(models=["n-fp32", "m-fp32"])
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            assert ready(gateway)
+            triton.models, triton.unloaded = ["n-fp32"], ["m-fp32"]
+            await until(lambda: "unloaded" in states(gateway), "somebody unloaded it")
+            assert (ready(gateway), (await ask(gateway)).status) == (True, 503)
+            triton.unloaded, triton.loading = [], ["m-fp32"]
+            await until(lambda: "loading" in states(gateway), "somebody loads it")
+            assert not ready(gateway)
+            triton.loading = []  # its folder was removed
+            await until(lambda: states(gateway) == ["served"], "it is forgotten")
+            assert (ready(gateway), (await ask(gateway)).status) == (True, 404)
+
+    asyncio.run(run())
+
+
+def states(gateway: Gateway) -> list[str]:
+    return [str(entry.state) for entry in entries(gateway.catalogue)]
