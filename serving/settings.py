@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from serving.cuda_options import CudaOptions
 from serving.documents.nearest import nearest
 from serving.documents.reader import Document, read_document
 from serving.errors import UserError
@@ -124,7 +125,7 @@ class PoolSettings(Strict):
         default=None,
         ge=1,
         le=64,
-        description="How `tandem up` starts its Triton: instances of every model, which compute side by side. Unset: 1. This and the three "
+        description="How `tandem up` starts its Triton: instances of every model, which compute side by side. Unset: 1. This and those "
         "below are errors where nothing is started: for a pool with `urls` alone, and in the file of a gateway.",
     )
     threads: int | None = Field(
@@ -141,6 +142,18 @@ class PoolSettings(Strict):
         ge=1,
         le=65536,
         description="Rows of a batch. Unset, and at most: what each model was exported for.",
+    )
+    batch_buckets: Literal["auto"] | tuple[Annotated[int, Field(ge=1, le=65536)], ...] | None = Field(
+        default=None,
+        description="Sizes of batches that get buffers of their own, which stay where they are; a batch is padded to the next size. "
+        "`auto`: powers of two up to the largest batch. What fits into none runs without. Not measured on a card yet. Unset: none.",
+    )
+    bucket_lengths: tuple[Annotated[int, Field(ge=1, le=65536)], ...] | None = Field(
+        default=None,
+        description="Lengths, of inputs of any length, that `batch_buckets` have buffers for, such as tokens of a text.",
+    )
+    cuda: CudaOptions | None = Field(
+        default=None, description="Options of ONNX Runtime's CUDA provider, for a pool whose device is `gpu`."
     )
 
 
@@ -290,7 +303,15 @@ class GatewaySettings(Strict):
 
 
 # Of a pool: how its Triton is started.
-OF_A_TRITON = ("instances", "threads", "queue_delay_us", "max_batch")
+OF_A_TRITON = (
+    "instances",
+    "threads",
+    "queue_delay_us",
+    "max_batch",
+    "batch_buckets",
+    "bucket_lengths",
+    "cuda",
+)
 
 
 def require_nothing_started(name: str, pool: PoolSettings, path: Path, why: str) -> None:
@@ -323,6 +344,10 @@ def settings_of(document: Document) -> GatewaySettings:
                 ("pools", name),
                 f"device '{of_pool.device}' does not go with this name; names that begin with '{EMULATED}' are for pools whose "
                 f"device is '{EMULATED}', and for no others",
+            )
+        if of_pool.cuda is not None and of_pool.device != "gpu":
+            raise document.wrong(
+                ("pools", name, "cuda"), f"options of a card do nothing for a pool of device '{of_pool.device}'"
             )
     _require_all_prices_or_none(settings.pools, document)
     _require_possible_replicas(settings.pools, document)

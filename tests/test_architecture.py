@@ -24,6 +24,7 @@ ROOMS = [
     "preprocessing",
     "repository",
     "settings",
+    "cuda_options",
     "environment",
     "documents",
     "cores",
@@ -65,6 +66,7 @@ KEEPERS = {
     },
     "pydantic": {
         "settings",
+        "cuda_options",
         "gateway",
         "documents",
         "loadtest/campaign_file.py",

@@ -89,7 +89,7 @@ def test_a_pool_that_may_not_run_a_variant_has_a_file_that_cannot_load_there(nam
     assert [group.kind for group in config.instance_group] == [model_config_pb2.ModelInstanceGroup.KIND_GPU]
     if pool == "gpu":  # on a GPU that kind is no hindrance, so it also asks for a provider that plain images lack
         accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
-        assert [accelerator.name for accelerator in accelerators] == ["tensorrt"]
+        assert [accelerator.name for accelerator in accelerators] == ["tensorrt", "cuda"]
     assert pool not in variant.loadable_pools
 
 
@@ -375,9 +375,27 @@ def test_a_configuration_leaves_nothing_for_a_server_to_fill_in(pool: str) -> No
         "execution_mode": "0",
         "session.intra_op.allow_spinning": "0",
     }
-    cuda = {"cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy", "do_copy_in_default_stream"}
-    assert expected.items() <= parameters.items()
-    assert parameters.keys() - expected.keys() == (cuda if pool == "gpu" else set())
+    assert parameters == expected
+    blocks = config.optimization.execution_accelerators.gpu_execution_accelerator
+    assert [(block.name, dict(block.parameters)) for block in blocks] == (
+        [("cuda", {"use_tf32": "0"})] if pool == "gpu" else []
+    )
+
+
+def test_options_of_the_card_stand_where_both_backends_read_them() -> None:
+    """NVIDIA's loses four of them inside a block, and takes two of those as numbers."""
+    config = Repository(COMMITTED).variant("digits-fp32").config("gpu")
+    at_top = {
+        "cudnn_conv_algo_search": ("DEFAULT", "2"),
+        "arena_extend_strategy": ("kSameAsRequested", "1"),
+        "gpu_mem_limit": ("1024", "1024"),
+        "do_copy_in_default_stream": ("0", "0"),
+    }
+    message = parse(config.with_cuda({"prefer_nhwc": "1", **{name: word for name, (word, _) in at_top.items()}}))
+    [block] = message.optimization.execution_accelerators.gpu_execution_accelerator
+    assert dict(block.parameters) == {"use_tf32": "0", "prefer_nhwc": "1"}
+    for name, (_, text) in at_top.items():
+        assert message.parameters[name].string_value == text
 
 
 def test_instances_threads_spinning_and_parameters_each_change_the_configuration() -> None:
@@ -446,8 +464,11 @@ def test_an_engines_block_says_the_precision_where_the_file_alone_does_not(
     record = replace(ODD, variant=variant)
     block = parse(model_config(record, engine, num_instances=1, num_threads=1, allow_spinning=False))
     accelerators = block.optimization.execution_accelerators
-    [found] = [*accelerators.cpu_execution_accelerator, *accelerators.gpu_execution_accelerator]
+    found, *others = [*accelerators.cpu_execution_accelerator, *accelerators.gpu_execution_accelerator]
     assert (found.name, dict(found.parameters)) == (engine, wanted)
+    assert [(other.name, dict(other.parameters)) for other in others] == (
+        [("cuda", {"use_tf32": "0"})] if engine == "tensorrt" else []  # for what TensorRT leaves
+    )
 
 
 def test_random_weights_are_told_to_whoever_routes_there() -> None:

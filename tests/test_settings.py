@@ -59,6 +59,13 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
             GOOD.replace("device: cpu", "device: cpu, queue_delay_us: 0"),
             "pools.cpu.queue_delay_us would do nothing: a gateway alone starts no Triton",
         ),
+        (GOOD.replace("device: cpu", "device: gpu, cuda: {prefer_nhcw: 1}"), "did you mean 'prefer_nhwc'?"),
+        (GOOD.replace("device: cpu", "device: gpu, cuda: {sdpa_kernel: 32}"), "pools.cpu.cuda.sdpa_kernel"),
+        (
+            GOOD.replace("device: cpu", "device: cpu, cuda: {prefer_nhwc: true}"),
+            "pools.cpu.cuda: options of a card do nothing for a pool of device 'cpu'",
+        ),
+        (GOOD.replace("device: cpu", "device: cpu, batch_buckets: [0]"), "pools.cpu.batch_buckets"),
         ("version: 1\n  pools: [\n", "line 2"),
         ("- a\n", "expected a mapping"),
     ],

@@ -163,6 +163,22 @@ def up(**options: Any) -> None:
     help="Most rows in a batch. Default, and upper limit: what each model was exported for.",
 )
 @click.option(
+    "--batch-buckets",
+    metavar="auto|SIZE,…",
+    help="Sizes of batches with buffers of their own; auto: powers of two. Not measured on a card yet. Default: none.",
+)
+@click.option(
+    "--bucket-lengths",
+    metavar="LENGTH,…",
+    help="Lengths of inputs of any length that --batch-buckets have buffers for.",
+)
+@click.option(
+    "--cuda-option",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of ONNX Runtime's CUDA provider, as in tandem.yaml (docs/settings.md). Default: the provider's own.",
+)
+@click.option(
     "--engine",
     type=click.Choice(["cpu", "openvino", "cuda"]),
     help="Compute everything on this engine, to compare engines. Default: for each variant the one that is fastest here.",

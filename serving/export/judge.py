@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import onnx
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
@@ -17,15 +18,18 @@ from serving.export import onnx_session
 from serving.export.exported_model import Arrays, Run
 from serving.export.gates import accuracy
 from serving.export.gates.file import Interface, check_file, row_limit
-from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE
+from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE, TypeNotProven
 from serving.export.job import ExportJob
 from serving.export.onnx_session import Session
-from serving.export.speed.process import running
+from serving.export.speed.kernels import problems
+from serving.export.speed.process import profiled, running
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.candidate import Candidate
+from serving.export.variants.graph import num_products_in
 from serving.repository import Gate
 
 PLAIN, OPENVINO, CUDA, AS_ON_GPU = "cpu", "openvino", "cuda", "a GPU's stand-in"
+PROVIDER = "CUDAExecutionProvider"
 
 GatedCandidate = tuple[Candidate, Gate]
 
@@ -59,10 +63,24 @@ class Judge:
             return self._judge(candidate, self._reference, "fp32", OPENVINO)
         if candidate.precision == "fp16" or "tensorrt" in candidate.needs:
             is_there = candidate.precision == "fp16" and CUDA in self._job.engines
-            return self._judge(candidate, self._reference, "fp32", CUDA if is_there else AS_ON_GPU)
+            gate = self._judge(candidate, self._reference, "fp32", CUDA if is_there else AS_ON_GPU)
+            if is_there:
+                self._prove_type(candidate)
+            return gate
         gate = self._judge(candidate, self._reference, "fp32", PLAIN)
         self._also_on_openvino(candidate)
         return gate
+
+    def _prove_type(self, candidate: Candidate) -> None:
+        """Raises TypeNotProven where the card's own profile shows that it is not computed there, or not in its precision."""
+        name = self._job.name(candidate.precision)
+        with self._job.step(f"proving on {CUDA} in which types {name} computes"):
+            few = {key: values[:1] for key, values in self._job.inputs.items()}
+            ran = profiled(self._job.engines[CUDA], candidate.model, candidate.precision, few)
+        if found := problems(
+            ran, candidate.precision, PROVIDER, num_products_in(candidate.model, onnx.TensorProto.FLOAT)
+        ):
+            raise TypeNotProven(name, found)
 
     def gate_on(self, engine: str, gated: GatedCandidate) -> Gate:
         """Returns the gate that this engine's own answers passed, if they were judged apart. FP32's is beside its framework."""

@@ -34,12 +34,17 @@ def sources(triton: Path, backends: Mapping[str, Path] = BACKENDS) -> dict[str, 
         "python/libtriton_python.so": python / "libtriton_python.so",
         "python/triton_python_backend_utils.py": python / "triton_python_backend_utils.py",
         "python/triton_python_backend_stub": triton / "python_backend_stubs" / version / "triton_python_backend_stub",
-        **{f"{name}/model.py": file for name, file in backends.items()},
+        **{f"{name}/{file.name}": file for name, model in backends.items() for file in _files(model)},
     }
     for file in files.values():
         if not file.is_file():
             raise EnvironmentFault(f"{file} is missing: delete Triton's environment around it and start again")
     return files
+
+
+def _files(model: Path) -> list[Path]:
+    """A backend's model.py and what lies beside it. Where there is none, it is told as missing."""
+    return sorted({model, *model.parent.glob("*.py")})
 
 
 def assemble(triton: Path, target: Path, backends: Mapping[str, Path] = BACKENDS) -> None:
@@ -63,7 +68,7 @@ def backend_directory(environment: Environment, backends: Mapping[str, Path] = B
     if folder.stat().st_uid != os.getuid() or not os.access(folder, os.W_OK):
         target = Path(tempfile.mkdtemp(prefix="tandem-backends-"))
     else:
-        content = b"".join(file.read_bytes() for _, file in sorted(backends.items()))
+        content = b"".join(file.read_bytes() for _, model in sorted(backends.items()) for file in _files(model))
         target = folder / f"backends-{hashlib.sha256(content).hexdigest()[:12]}"
     assemble(environment.triton, target, backends)
     return target

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from serving.cuda_options import CudaOptions
 from serving.documents.nearest import nearest
 from serving.documents.reader import Document, read_document
 from serving.errors import UserError
@@ -105,20 +106,58 @@ def _address(value: str, url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TritonOverrides:
-    """What is asked of a Triton by hand, for every model that it serves; None is as without it. Threads are an instance's."""
+    """What is asked of a Triton by hand, for every model that it serves; None is as without it. Threads are an instance's.
+
+    `batch_buckets`: "auto", or sizes as "1,8"; `bucket_lengths` as "32,128". `cuda`: (name, value) of provider options.
+    """
 
     instances: int | None = None
     threads: int | None = None
     queue_delay_us: int | None = None
     max_batch: int | None = None
+    batch_buckets: str | None = None
+    bucket_lengths: str | None = None
+    cuda: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.captures_graphs and self.batch_buckets is None:
+            raise UserError(
+                "enable_cuda_graph needs batch_buckets, because a graph replays batches of one size: batch_buckets: auto"
+            )
+        if self.bucket_lengths is not None and self.batch_buckets is None:
+            raise UserError("bucket_lengths are of batch_buckets, and there are none: batch_buckets: auto")
+
+    @property
+    def captures_graphs(self) -> bool:
+        return dict(self.cuda).get(GRAPHS) == "1"
 
     def flags(self) -> list[str]:
         """As options of `tandem triton`."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        given = [(name, value) for name, value in asdict(self).items() if value is not None and name != "cuda"]
+        given += [("cuda_option", f"{name}={value}") for name, value in self.cuda]
+        return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
+GRAPHS = "enable_cuda_graph"
 NO_OVERRIDES = TritonOverrides()
+
+
+def cuda_options(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """`--cuda-option NAME=VALUE` as options of the provider. Raises UserError with the nearest name for an unknown one."""
+    values = {}
+    for one in given:
+        name, has_value, value = one.partition("=")
+        if not has_value:
+            raise UserError(f"--cuda-option {one}: '{one}' is not of the form NAME=VALUE")
+        values[name] = value
+    return Document("--cuda-option", values).values(CudaOptions, strict=False).pairs()
+
+
+def whole_numbers(text: str | None, option: str) -> str | None:
+    """`1,8,32` as it is. Raises UserError."""
+    if text is None or text == "auto" or all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
+        return text
+    raise UserError(f"{option} {text}: not whole numbers with commas between them, as 1,8,32")
 
 
 PLACE = "http://127.0.0.1:1"  # of a Triton that is not started yet: settings are checked before
@@ -178,7 +217,12 @@ class UpConfig:
 
 def overrides_of(settings: GatewaySettings, pool: str) -> TritonOverrides:
     """How the Triton of this pool is to be started."""
-    return TritonOverrides(**{name: getattr(settings.pools[pool], name) for name in OF_A_TRITON})
+    said = settings.pools[pool]
+    given = {name: getattr(said, name) for name in OF_A_TRITON}
+    for name in ("batch_buckets", "bucket_lengths"):
+        if isinstance(given[name], tuple):
+            given[name] = ",".join(map(str, given[name]))
+    return TritonOverrides(**{**given, "cuda": said.cuda.pairs() if said.cuda is not None else ()})
 
 
 def for_gateway(settings: GatewaySettings) -> GatewaySettings:

@@ -17,11 +17,12 @@ from serving.local import measure
 from serving.local.devices import device_name, of_pool
 from serving.local.environments import ENGINES, find
 from serving.local.measure import MeasurementSite
-from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
+from serving.local.pool_options import GRAPHS, NO_OVERRIDES, TritonOverrides
 from serving.local.venvs import Say
 from serving.measure.machine import has_bf16, has_instructions
 from serving.repository import DigestMismatch, Repository, Speed, Variant
 from serving.repository.layout import Stamp
+from serving.repository.record import GPU_ENGINES
 from serving.repository.triton_config import ModelConfig
 
 UNMEASURED = "unmeasured"
@@ -177,13 +178,10 @@ def plan_pool(
             choice = choose(variant, known, place, say)
             if engine is not None and engine != choice.engine:
                 choice = EngineChoice(engine, choice.ratio if variant.record.variant == BASELINE else UNMEASURED)
-            config = batched(
-                variant.config(
-                    pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
-                ),
-                overrides,
-                say,
+            config = variant.config(
+                pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
             )
+            config = bucketed(batched(config, overrides, say), overrides, say)
             ours = {
                 "tandem_processor": place.processor,
                 "tandem_speed_ratio": choice.ratio,
@@ -240,6 +238,41 @@ def batched(config: ModelConfig, overrides: TritonOverrides, say: Say) -> ModelC
         say(f"{config.name} takes {how}, where {overrides.max_batch} were asked for")
     queue_delay_us = config.queue_delay_us if overrides.queue_delay_us is None else overrides.queue_delay_us
     return config.with_batching(max_batch_size, queue_delay_us)
+
+
+def bucketed(config: ModelConfig, overrides: TritonOverrides, say: Say) -> ModelConfig:
+    """With the buffers for batches and the options of the card that are asked for, where this model can have them."""
+    cuda = dict(overrides.cuda) if config.engine in GPU_ENGINES else {}
+    if why := _no_buckets(config, overrides):
+        say(f"{config.name} {why}, so that it gets no buffers of its own by batch_buckets")
+    if why is not None or config.engine != "cuda":
+        cuda.pop(GRAPHS, None)
+    if why is None and overrides.batch_buckets is not None:
+        ours = {"batch_buckets": _fitting(overrides.batch_buckets, config.max_batch_size)}
+        if any(-1 in tensor.shape for tensor in config.inputs):
+            ours["bucket_lengths"] = overrides.bucket_lengths or ""
+        config = config.with_parameters(ours)
+    return config.with_cuda(cuda)
+
+
+def _no_buckets(config: ModelConfig, overrides: TritonOverrides) -> str | None:
+    """Why it cannot have those that are asked for; None where it can, or none are."""
+    if overrides.batch_buckets is None:
+        return None
+    if config.max_batch_size == 0:
+        return "takes no batches"
+    if no_numbers := {tensor.datatype for tensor in (*config.inputs, *config.outputs)} & {"BYTES", "BF16"}:
+        return f"has tensors of {' and '.join(sorted(no_numbers))}"
+    if overrides.bucket_lengths is None and any(-1 in tensor.shape for tensor in config.inputs):
+        return "takes inputs of any length, and bucket_lengths names none"
+    if not _fitting(overrides.batch_buckets, config.max_batch_size):
+        return f"takes batches of {config.max_batch_size} rows at most"
+    return None
+
+
+def _fitting(sizes: str, max_batch_size: int) -> str:
+    """Those that a batch can have."""
+    return sizes if sizes == "auto" else ",".join(size for size in sizes.split(",") if int(size) <= max_batch_size)
 
 
 def _some(variants: list[Variant], repository: Repository, pool: str) -> list[Variant]:

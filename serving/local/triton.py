@@ -25,7 +25,14 @@ from serving.local.devices import of_pool, require_gpu
 from serving.local.environments import ENGINES, Environment, ensure, find
 from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
 from serving.local.logs import Output, to_stderr
-from serving.local.pool_options import KINDS, NO_OVERRIDES, TritonOverrides, require_emulated
+from serving.local.pool_options import (
+    KINDS,
+    NO_OVERRIDES,
+    TritonOverrides,
+    cuda_options,
+    require_emulated,
+    whole_numbers,
+)
 from serving.local.pool_plan import PoolPlan, plan_pool
 from serving.local.processes import Nursery
 from serving.local.supervisor import Supervisor
@@ -55,13 +62,28 @@ class TritonOptions:
     threads: int | None = None  # of an instance
     queue_delay_us: int | None = None
     max_batch: int | None = None
+    batch_buckets: str | None = None  # "auto", or "1,8,32"
+    bucket_lengths: str | None = None
+    cuda_option: tuple[str, ...] = ()  # NAME=VALUE
     engine: str | None = None  # that computes everything, instead of the fastest for each variant
     emulate: Path | None = None  # a file of service times that an emulated pool follows
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
 
     @property
     def overrides(self) -> TritonOverrides:
-        return TritonOverrides(self.instances, self.threads, self.queue_delay_us, self.max_batch)
+        if self.cuda_option and self.pool != "gpu":
+            raise UserError(
+                f"--cuda-option does nothing for the pool {self.pool}: options of a card are for --pool gpu"
+            )
+        return TritonOverrides(
+            instances=self.instances,
+            threads=self.threads,
+            queue_delay_us=self.queue_delay_us,
+            max_batch=self.max_batch,
+            batch_buckets=whole_numbers(self.batch_buckets, "--batch-buckets"),
+            bucket_lengths=whole_numbers(self.bucket_lengths, "--bucket-lengths"),
+            cuda=cuda_options(self.cuda_option),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.repository.record import UNTRAINED, Record
-from serving.repository.triton_config import CUDA_PARAMETERS, ModelConfig
+from serving.repository.triton_config import ModelConfig
 
 RECORD_FILE = "tandem.json"
 JOURNAL_FILE = ".tandem-journal"  # there while a writer's variants change places (`export/publish.py`)
@@ -170,7 +170,7 @@ def model_config(
     if pool not in record.pools:
         raise UserError(f"{record.name} knows nothing of pool {pool!r}{nearest(pool, list(record.pools))}")
     gate = record.pools[pool]
-    config = ModelConfig(
+    return ModelConfig(
         name=record.name,
         engine=engine or gate.engine,
         variant=record.variant,
@@ -196,7 +196,6 @@ def model_config(
             **({"tandem_space": record.space} if record.space else {}),
         },
     )
-    return config.with_parameters(CUDA_PARAMETERS) if config.kind == "KIND_GPU" else config
 
 
 def config_files(record: Record) -> dict[str, str]:

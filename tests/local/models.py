@@ -214,6 +214,19 @@ def write_all(folder: Path) -> dict[str, Config]:
             },
             optimization={"graph": {"level": -1}},
         ),
+        double(folder, "bucketed", parameters={"batch_buckets": "1,3,8"}, **delayed),
+        write(
+            folder,
+            "lengths",
+            [node("Mul", ["x", "x"], ["y"]), node("Neg", ["x"], ["z"])],
+            [("x", "fp32", wide)],
+            [("y", "fp32", wide), ("z", "fp32", wide)],
+            parameters={
+                "batch_buckets": "auto",
+                "bucket_lengths": "2,4",
+                "memory.enable_memory_arena_shrinkage": "cpu:0",
+            },
+        ),
         double(folder, "shrinking", parameters={"memory.enable_memory_arena_shrinkage": "cpu:0"}),
     ]
     return {one["name"]: one for one in made}

@@ -125,13 +125,26 @@ def executions(small_models: Served, model: str) -> int:
     return int(small_models.http.get_inference_statistics(model)["model_stats"][0]["execution_count"])
 
 
+@pytest.mark.parametrize("model", ["batching", "bucketed"])
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(1, 16), min_size=2, max_size=8))
-def test_whatever_shares_a_batch_every_caller_gets_exactly_its_rows(small_models: Served, sizes: list[int]) -> None:
+def test_whatever_shares_a_batch_every_caller_gets_exactly_its_rows(
+    small_models: Served, model: str, sizes: list[int]
+) -> None:
     rng = np.random.default_rng(sum(sizes))
     inputs = [rng.standard_normal((size, 4)).astype(np.float32) for size in sizes]
-    for x, y in zip(inputs, together(small_models, "batching", inputs), strict=True):
+    for x, y in zip(inputs, together(small_models, model, inputs), strict=True):
         assert np.array_equal(y, 2 * x)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])  # there are no buffers for 3
+@pytest.mark.parametrize("wanted", [["z"], ["z", "y"]])
+def test_buffers_by_length_answer_what_is_asked_for(small_models: Served, length: int, wanted: list[str]) -> None:
+    x = np.arange(5 * length, dtype=np.float32).reshape(5, length)
+    answer = small_models.infer("lengths", {"x": x}, wanted)
+    assert set(answer) == set(wanted)
+    for name, value in answer.items():
+        assert np.array_equal(value, {"y": x * x, "z": -x}[name])
 
 
 def test_requests_that_wait_together_run_together(small_models: Served) -> None:

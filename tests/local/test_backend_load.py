@@ -63,6 +63,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
         accelerator("cpu_execution_accelerator", name="openvino"),
         "the model asks for openvino, which is not installed here: tandem environment openvino",
     ),
+    "batch buckets in words": (
+        parameter("batch_buckets", "all"),
+        "batch_buckets is 'all'; it must be whole numbers from 1 to 16",
+    ),
+    "a batch bucket that no batch fills": (parameter("batch_buckets", "1,17"), "whole numbers from 1 to 16"),
     "an input that the model lacks": (tensor("input", name="w"), "the model has no input 'w'; it has x"),
     "an output that the model lacks": (tensor("output", name="w"), "the model has no output 'w'; it has y"),
     "an input of another type": (tensor("input", data_type="TYPE_FP64"), "'x' is TYPE_FP32 in the model but TYPE_FP64"),

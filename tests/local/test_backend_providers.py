@@ -22,14 +22,18 @@ stub = types.ModuleType("triton_python_backend_utils")
 stub.TritonModelException = RuntimeError
 sys.modules["triton_python_backend_utils"] = stub
 sys.path.insert(0, sys.argv[1])
-import model, onnxruntime, pathlib
-model.ort = onnxruntime
+import ort_session, onnxruntime, pathlib
+ort_session.ort = onnxruntime
 for line in sys.stdin:
-    config, kind, available, cpuinfo = json.loads(line)
-    model.ort.get_available_providers = lambda: available
-    model.CPUINFO = pathlib.Path(cpuinfo)
+    config, kind, available, cpuinfo, libraries, driver = json.loads(line)
+    ort_session.ort.get_available_providers = lambda: available
+    ort_session.CPUINFO = pathlib.Path(cpuinfo)
+    ort_session.provider_library = lambda name: pathlib.Path(libraries[name]) if name in libraries else None
     try:
-        answer = model.providers(config, kind, "0")
+        if driver:
+            ort_session.DRIVER = driver
+            ort_session.open_session("model.onnx", config, kind, "0")
+        answer = ort_session.providers(config, kind, "0")
     except RuntimeError as error:
         answer = str(error)
     print(json.dumps(answer), flush=True)
@@ -55,6 +59,8 @@ def providers(
     available: list[str] = ALL,
     parameters: dict[str, str] | None = None,
     cpuinfo: Path = Path("/proc/cpuinfo"),
+    libraries: dict[str, Path] | None = None,
+    driver: str = "",
     **blocks: Any,
 ) -> Any:
     config = {
@@ -63,7 +69,8 @@ def providers(
     }
     assert backend.stdin is not None
     assert backend.stdout is not None
-    print(json.dumps([config, kind, available, str(cpuinfo)]), file=backend.stdin, flush=True)
+    files = {name: str(path) for name, path in (libraries or {}).items()}
+    print(json.dumps([config, kind, available, str(cpuinfo), files, driver]), file=backend.stdin, flush=True)
     return json.loads(backend.stdout.readline())
 
 
@@ -133,6 +140,87 @@ def test_a_provider_that_cannot_be_had_is_refused(
     backend: Backend, kind: str, available: list[str], blocks: dict[str, Any], reason: str
 ) -> None:
     assert reason in providers(backend, kind, available=available, **blocks)
+
+
+# -- what the installed build has ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> Callable[[int], dict[str, Path]]:
+    """Made-up libraries of the providers: names of options beside other texts, and the TensorRT that they are linked with."""
+
+    def write(tensorrt: int) -> dict[str, Path]:
+        texts = [
+            b"",
+            b"tanh",
+            b"prefer_nhwc",
+            b"cudnn_conv_use_max_workspace",
+            b"use_tf32",
+            b"device_id",
+            b"fuse_conv_bias",
+            b"",
+        ]
+        (tmp_path / "cuda.so").write_bytes(bytes(9000) + b"\0".join(texts) + bytes(9000) + b"\0far_away_option\0")
+        names = [b"", b"trt_fp16_enable", b"trt_int8_enable", b"device_id", f"libnvinfer.so.{tensorrt}".encode(), b""]
+        (tmp_path / "tensorrt.so").write_bytes(b"\0".join(names))
+        return {CUDA: tmp_path / "cuda.so", TENSORRT: tmp_path / "tensorrt.so"}
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("prefer_nhwc", ""),
+        ("far_away_option", ""),  # the list that is searched for the nearest is a part of it
+        ("prefer_nhcw", "has no option 'prefer_nhcw'; did you mean 'prefer_nhwc'?"),
+        ("sdpa_kernel", "has no option 'sdpa_kernel'"),  # one of another build
+    ],
+)
+def test_an_option_that_the_installed_provider_lacks_is_refused_with_the_nearest_that_it_has(
+    backend: Backend, libraries: Callable[[int], dict[str, Path]], option: str, reason: str
+) -> None:
+    block = [{"name": "cuda", "parameters": {option: "1"}}]
+    told = providers(backend, "GPU", libraries=libraries(10), gpu_execution_accelerator=block)
+    assert reason in told if reason else told[0] == [CUDA, {option: "1", "device_id": "0"}]
+
+
+@pytest.mark.parametrize(
+    ("version", "precision", "variant", "flag"),
+    [
+        (10, "FP16", "fp16", "trt_fp16_enable"),
+        (10, "FP16", None, "trt_fp16_enable"),
+        (11, "FP16", "fp16", ""),  # the file says it
+        (11, "INT8", "int8", ""),
+        (11, "FP32", "fp32", ""),
+        (11, "FP16", "fp32", None),
+        (11, "FP16", None, None),
+        (11, "BF16", "bf16", None),  # FP32's file
+    ],
+)
+def test_precision_flags_are_for_a_tensorrt_that_has_them_and_what_would_be_fp32_is_refused(
+    backend: Backend,
+    libraries: Callable[[int], dict[str, Path]],
+    version: int,
+    precision: str,
+    variant: str | None,
+    flag: str | None,
+) -> None:
+    block = [{"name": "tensorrt", "parameters": {"precision_mode": precision}}]
+    parameters = {"tandem_variant": variant} if variant else {}
+    told = providers(
+        backend, "GPU", libraries=libraries(version), parameters=parameters, gpu_execution_accelerator=block
+    )
+    if flag is None:
+        assert f"TensorRT {version} has no flag for precision_mode {precision} and would compute in FP32" in told
+    else:
+        assert told[0] == [TENSORRT, {**({flag: "1"} if flag else {}), "device_id": "0"}]
+
+
+def test_without_a_driver_the_refusal_says_so_and_what_to_do(backend: Backend) -> None:
+    told = providers(backend, "GPU", driver="libnothing.so.1")
+    assert "no NVIDIA driver here (libnothing.so.1 cannot be loaded)" in told
+    assert "nvidia.com/gpu" in told
 
 
 # -- OpenVINO ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
-from serving.local.pool_options import Pool, TritonOverrides, UpConfig, for_gateway, overrides_of, read_pools
+from serving.local.pool_options import (
+    Pool,
+    TritonOverrides,
+    UpConfig,
+    cuda_options,
+    for_gateway,
+    overrides_of,
+    read_pools,
+)
 from serving.settings import GatewaySettings, read_settings
 
 CPU, GPU = Pool("cpu", is_local=True, urls=()), Pool("gpu", is_local=True, urls=())
@@ -156,7 +164,7 @@ def test_what_cannot_be_is_told_before_anything_is_started(
     assert said in str(error.value)
 
 
-TRITONS = {"instances": 2, "threads": 1, "queue_delay_us": 0, "max_batch": 8}
+TRITONS = {"instances": 2, "threads": 1, "queue_delay_us": 0, "max_batch": 8, "batch_buckets": "auto"}
 
 
 def test_how_a_triton_is_started_is_for_the_triton_and_not_for_the_gateway(tmp_path: Path) -> None:
@@ -180,3 +188,45 @@ def test_what_is_asked_for_becomes_options_of_a_triton_and_zero_is_asked_for_too
     assert TritonOverrides().flags() == []
     assert TritonOverrides(instances=2, queue_delay_us=0).flags() == ["--instances", "2", "--queue-delay-us", "0"]
     assert TritonOverrides(threads=3, max_batch=8).flags() == ["--threads", "3", "--max-batch", "8"]
+
+
+CARD = {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": 7, "prefer_nhwc": True, "enable_cuda_graph": False}
+
+
+def test_options_of_a_card_reach_its_triton_by_the_file_as_by_the_command_line(tmp_path: Path) -> None:
+    pool = {"cuda": CARD, "batch_buckets": [1, 8], "bucket_lengths": [32]}
+    overrides = overrides_of(told(tmp_path, {"gpu": pool}), "gpu")
+    assert dict(overrides.cuda) == {
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "gpu_mem_limit": "7",
+        "prefer_nhwc": "1",
+        "enable_cuda_graph": "0",
+    }
+    words = overrides.flags()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert (given.pop("--batch-buckets"), given.pop("--bucket-lengths")) == ("1,8", "32")
+    assert set(given) == {"--cuda-option"}
+    assert cuda_options(word for word in words if "=" in word) == overrides.cuda
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("prefer_nhcw=1", "unknown key 'prefer_nhcw'; did you mean 'prefer_nhwc'?"),
+        ("use_tf32=1", "unknown key 'use_tf32'"),  # the variant says it
+        ("prefer_nhwc", "not of the form NAME=VALUE"),
+        ("prefer_nhwc=perhaps", "prefer_nhwc"),
+        ("cudnn_conv_algo_search=FAST", "cudnn_conv_algo_search"),
+        ("gpu_mem_limit=0", "gpu_mem_limit"),
+    ],
+)
+def test_an_option_that_the_provider_cannot_have_is_refused(option: str, says: str) -> None:
+    with pytest.raises(UserError, match="--cuda-option") as error:
+        cuda_options([option])
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("asked", [{"cuda": (("enable_cuda_graph", "1"),)}, {"bucket_lengths": "32"}])
+def test_graphs_and_lengths_without_buckets_are_an_error(asked: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="batch_buckets: auto"):
+        TritonOverrides(**asked)

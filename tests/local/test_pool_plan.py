@@ -234,6 +234,35 @@ def test_more_threads_than_cores_are_a_warning_and_served(repository: Repository
     assert [line.partition(":")[0] for line in said] == ["warning"]
 
 
+@pytest.mark.parametrize(("asked", "expected"), [("auto", "auto"), ("1,8,32", "1,8,32"), ("4,64", "4"), ("64", None)])
+def test_buckets_that_no_batch_fills_are_left_out(
+    repository: Repository, said: list[str], asked: str, expected: str | None
+) -> None:
+    graphs = (("enable_cuda_graph", "1"), ("cudnn_conv_algo_search", "HEURISTIC"))
+    overrides = TritonOverrides(batch_buckets=asked, cuda=graphs)
+    config = configs(repository, CUDA, pool="gpu", overrides=overrides, say=said.append)["digits-fp32"]
+    told = {key: value["string_value"] for key, value in config["parameters"].items()}
+    assert told.get("batch_buckets") == expected
+    assert told["cudnn_conv_algo_search"] == "1"
+    [block] = config["optimization"]["execution_accelerators"]["gpu_execution_accelerator"]
+    assert ("enable_cuda_graph" in block["parameters"]) == (expected is not None)
+    assert any("digits-fp32 takes batches of 32 rows at most" in line for line in said) == (expected is None)
+
+
+def test_a_model_of_any_length_or_without_batches_is_served_without_buckets_and_says_so(
+    repository: Repository, said: list[str]
+) -> None:
+    change_record(repository, "digits-fp32", lambda record: record.update(max_batch_size=0, warmup_batch_sizes=[1]))
+    change_record(repository, "digits-int8", lambda record: record["inputs"][0].update(shape=[-1, 8, 8]))
+    served = configs(repository, overrides=TritonOverrides(batch_buckets="auto"), say=said.append)
+    assert not any("batch_buckets" in config["parameters"] for config in served.values())
+    assert any("digits-fp32 takes no batches" in line for line in said)
+    assert any("digits-int8 takes inputs of any length, and bucket_lengths names none" in line for line in said)
+    lengths = TritonOverrides(batch_buckets="auto", bucket_lengths="1,2")
+    told = parameters(repository, "digits-int8", overrides=lengths)
+    assert (told["batch_buckets"], told["bucket_lengths"]) == ("auto", "1,2")
+
+
 # -- engines and variants ---------------------------------------------------------------------------------------------
 
 VERSIONS = {"cpu": "9.9", "openvino": "2.2", "cuda": "9.9"}

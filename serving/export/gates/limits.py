@@ -245,5 +245,16 @@ class Degenerate(Refusal):
         )
 
 
+class TypeNotProven(Refusal):
+    """A run on a card does not show that all of the file was computed there, and in its precision. `problems`: sentences."""
+
+    def __init__(self, name: str, problems: Sequence[str]) -> None:
+        super().__init__(
+            name,
+            f"on the card {'; '.join(problems)}",
+            "it would be slower than it says: leave this precision out, or change those operators",
+        )
+
+
 def spoken(reference: str) -> str:
     return "FP32" if reference == "fp32" else reference

@@ -27,6 +27,7 @@ from serving.decisions.engines import EnginePython
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, Run
 from serving.export.scratch import scratch, writing_into
+from serving.export.speed.kernels import Kernel, kernels
 
 EXIT_TIMEOUT_S = 10.0  # from its last word to its end: a core dump is written in between (guess, not measured)
 SCRIPT = Path(__file__).with_name("worker.py")
@@ -128,17 +129,32 @@ def running(engine: EnginePython, model: bytes, precision: str, num_threads: int
         with writing_into(folder):
             file.write_bytes(model)
         how = {"engine": engine.engine, "precision": precision, "num_threads": num_threads, "allow_spinning": False}
-        _ask(worker, how, "open", file=str(file), inputs=None, **how)
+        _ask(worker, how, "open", name="model", file=str(file), inputs=None, **how)
 
         def run(batch: Arrays) -> list[NDArray[Any]]:
             arrays: Any = {name: _plain(values) for name, values in batch.items()}
             with writing_into(folder):
                 np.savez(inputs, **arrays)
-            _ask(worker, how, "run", inputs=str(inputs), outputs=str(outputs))
+            _ask(worker, how, "run", name="model", inputs=str(inputs), outputs=str(outputs))
             with np.load(outputs) as found:
                 return [found[str(place)] for place in range(len(found.files))]
 
         yield run
+
+
+def profiled(engine: EnginePython, model: bytes, precision: str, inputs: Arrays) -> tuple[Kernel, ...]:
+    """Every node of one run over all rows of `inputs`: where and in which types it computed. Raises as `running` does."""
+    with scratch("profile") as folder, _worker(engine) as worker:
+        file, rows = Path(folder, "model.onnx"), Path(folder, "in.npz")
+        with writing_into(folder):
+            file.write_bytes(model)
+            arrays: Any = {name: _plain(values) for name, values in inputs.items()}
+            np.savez(rows, **arrays)
+        how = {"engine": engine.engine, "precision": precision}
+        batch_size = len(next(iter(inputs.values())))
+        return kernels(
+            _ask(worker, how, "profile", file=str(file), batch_size=batch_size, inputs=str(rows), **how)["events"]
+        )
 
 
 @contextmanager
@@ -153,9 +169,9 @@ def _worker(engine: EnginePython) -> Iterator[WorkerProcess]:
         worker.end()
 
 
-def _ask(worker: WorkerProcess, how: Mapping[str, object], do: str, **command: object) -> None:
+def _ask(worker: WorkerProcess, how: Mapping[str, object], do: str, **command: object) -> dict[str, Any]:
     try:
-        worker.ask(TIMEOUT_S, do, name="model", **command)
+        return worker.ask(TIMEOUT_S, do, **command)
     except WorkerRefused as refusal:
         raise UserError(f"{how['engine']} does not run {how['precision']}: {refusal}") from None
     except WorkerLost as loss:

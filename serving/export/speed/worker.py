@@ -4,7 +4,7 @@
 
 An answer is an object; one with "error" in it is a refusal, and the worker goes on. Commands, by "do": hello, open (a file
 as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed), times (each run's own time), run (one batch,
-answered), close.
+answered), profile (a file's nodes: where and in which types they computed), close.
 Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this project, because it runs in environments that
 have nothing else.
 """
@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -106,8 +107,13 @@ class Session:
         return taken
 
 
-def open_session(file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool) -> Any:
-    """A session that computes on the engine asked for. Raises Refused where ONNX Runtime would quietly take another."""
+def open_session(
+    file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool, profile: str | None = None
+) -> Any:
+    """A session that computes on the engine asked for. Raises Refused where ONNX Runtime would quietly take another.
+
+    `profile`: how the name of the file begins that its nodes are written to.
+    """
     providers = PROVIDERS[engine]
     built = ort.get_available_providers()
     if providers[0] not in built:
@@ -117,6 +123,8 @@ def open_session(file: str, engine: str, precision: str, num_threads: int, allow
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors only: what is wrong becomes our own message
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if allow_spinning else "0")
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, profile
     if engine == "openvino":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     elif engine != "cpu" and hasattr(ort, "preload_dlls"):
@@ -140,6 +148,8 @@ def engine_options(provider: str, precision: str, num_threads: int) -> dict[str,
         if num_threads:
             cpu["INFERENCE_NUM_THREADS"] = str(num_threads)
         return {"device_type": "CPU", "load_config": json.dumps({"CPU": cpu})}
+    if provider == "CUDAExecutionProvider":
+        return {"use_tf32": "0"}  # else FP32 would be TF32 on cards that have it
     if provider == "TensorrtExecutionProvider" and precision in TENSORRT_FLAGS:
         return {TENSORRT_FLAGS[precision]: "1"}
     return {}
@@ -206,6 +216,7 @@ class Worker:
             "turn": self.turn,
             "times": self.times,
             "run": self.run,
+            "profile": self.profile,
             "close": self.close,
         }
 
@@ -229,6 +240,21 @@ class Worker:
         """One batch out of an .npz file, and all outputs, in the model's order, into another: "0", "1", …"""
         self._sessions[name].answer(inputs, outputs)
         return {}
+
+    def profile(self, file: str, engine: str, precision: str, batch_size: int, inputs: str | None) -> dict[str, Any]:
+        """The events of all nodes of one run, as ONNX Runtime's profile has them but for what nobody reads."""
+        with tempfile.TemporaryDirectory(prefix="tandem-profile-") as folder:
+            session = open_session(file, engine, precision, 1, allow_spinning=False, profile=f"{folder}/run")
+            session.run(None, feed(session.get_inputs(), batch_size, inputs))
+            events = json.loads(Path(session.end_profiling()).read_text())
+        kept = ("op_name", "provider", "input_type_shape", "output_type_shape")
+        return {
+            "events": [
+                {"cat": "Node", "name": event["name"], "args": {key: event["args"].get(key) for key in kept}}
+                for event in events
+                if event.get("cat") == "Node" and "provider" in event.get("args", {})
+            ]
+        }
 
     def close(self, name: str) -> dict[str, Any]:
         self._sessions.pop(name, None)

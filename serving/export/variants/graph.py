@@ -177,3 +177,12 @@ def _constant(node: onnx.NodeProto) -> TensorProto | None:
     if attribute.name in kinds:
         return numpy_helper.from_array(np.array(value, kinds[attribute.name]), node.output[0])
     return None
+
+
+def num_products_in(model: bytes, kind: int) -> int:
+    """How many products of a file have a first factor of this type (TensorProto's)."""
+    inferred = onnx.shape_inference.infer_shapes(onnx.load_from_string(model)).graph
+    values = (*inferred.value_info, *inferred.input, *inferred.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    types |= {tensor.name: tensor.data_type for tensor in inferred.initializer}
+    return sum(node.op_type in PRODUCTS and types.get(node.input[0]) == kind for node in inferred.node)

@@ -207,7 +207,7 @@ def test_openvino_is_told_the_same_as_by_the_backend_that_serves() -> None:
         "import json, sys, types\n"
         "stub = types.ModuleType('triton_python_backend_utils'); stub.TritonModelException = RuntimeError\n"
         "sys.modules[stub.__name__] = stub; sys.path.insert(0, sys.argv[1])\n"
-        "import model\n"
+        "import ort_session as model\n"
         "print(json.dumps(model.openvino_options({}, model.Parameters(json.loads(sys.argv[2])))))\n"
     )
     backend = Path(SCRIPT).parents[2] / "local" / "backends" / "onnxruntime"

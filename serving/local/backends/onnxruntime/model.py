@@ -1,14 +1,13 @@
 """The Triton backend `onnxruntime`, in Python: the same config.pbtxt runs here and under the C++ backend of that name.
 
 Answers: what does one instance of a model do with its configuration and with a batch of requests? It runs inside
-Triton's stub, in an environment that has NumPy 1, ONNX Runtime and nothing else, so it imports no file of this project.
-The stub is a process of this instance alone, so that each may have another build of ONNX Runtime: `import_engine` chooses.
-Not here: auto-completion of configurations (ours state everything), decoupled models, BF16 tensors (NumPy has none).
-Keep: an option that cannot be honoured fails the load, because ONNX Runtime would only warn and compute elsewhere.
+Triton's stub, in an environment that has NumPy 1, ONNX Runtime and nothing else, so it imports no file of this project but the two
+beside it: `ort_session.py` opens the session, `bindings.py` has buffers for batches. The stub is a process of this instance alone, so
+that each may have another build of ONNX Runtime. Not here: auto-completion of configurations (ours state everything), decoupled
+models, BF16 tensors (NumPy has none). Keep: a request that fails never takes along those that Triton put into its batch.
 """
 
 import contextlib
-import difflib
 import json
 import os
 import pathlib
@@ -26,7 +25,10 @@ if not np.__version__.startswith("1."):
 
 import triton_python_backend_utils as pb
 
-ort = None  # the build of ONNX Runtime that the model's configuration asks for, see import_engine
+sys.path.append(str(pathlib.Path(__file__).parent))  # of the two files beside this one
+import ort_session
+from bindings import shapes_of
+from ort_session import Parameters, refuse
 
 # What ONNX Runtime calls a tensor's type -> what Triton calls it.
 TRITON_TYPES = {
@@ -45,243 +47,7 @@ TRITON_TYPES = {
     "tensor(string)": "TYPE_STRING",
 }
 
-# optimization.graph.level as the C++ backend reads it; absent is 0.
-GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 0: "ORT_ENABLE_ALL", 1: "ORT_ENABLE_EXTENDED", 2: "ORT_DISABLE_ALL"}
-
-# The four CUDA options that stand at the top level of `parameters`; two of them are numbers that mean a word.
-CUDA_WORDS = {
-    "cudnn_conv_algo_search": ("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
-    "arena_extend_strategy": ("kNextPowerOfTwo", "kSameAsRequested"),
-}
-CUDA_PARAMETERS = ("cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy", "do_copy_in_default_stream")
-
-# Where a name in the tensorrt block is not the provider's own name.
-TENSORRT_NAMES = {
-    "max_workspace_size_bytes": "trt_max_workspace_size",
-    "int8_calibration_table_name": "trt_int8_calibration_table_name",
-    "int8_use_native_calibration_table": "trt_int8_use_native_calibration_table",
-}
-TENSORRT_PRECISIONS = {"FP32": None, "FP16": "trt_fp16_enable", "BF16": "trt_bf16_enable", "INT8": "trt_int8_enable"}
-
-OPENVINO = "OpenVINOExecutionProvider"
-OPENVINO_SITE = (
-    "TANDEM_OPENVINO_SITE"  # the packages of OpenVINO's environment; `tandem triton` sets it where there is one
-)
-# precision in the openvino block -> OpenVINO's inference precision hint -> flags of /proc/cpuinfo of which it needs one: without
-# any, OpenVINO would compute in FP32 and not say so.
-OPENVINO_PRECISIONS = {"FP32": "f32", "BF16": "bf16", "FP16": "f16"}
-HINT_FLAGS = {"bf16": ("amx_bf16", "avx512_bf16"), "f16": ("amx_fp16", "avx512_fp16")}
-CPUINFO = pathlib.Path("/proc/cpuinfo")
-ASSIGNMENT = "session.record_ep_graph_assignment_info"  # makes ONNX Runtime remember which provider computes which node
-
-SHRINKAGE = "memory.enable_memory_arena_shrinkage"
-KNOWN_PARAMETERS = (
-    "intra_op_thread_count",
-    "inter_op_thread_count",
-    "execution_mode",
-    "enable_mem_arena",
-    "enable_mem_pattern",
-    SHRINKAGE,
-    *CUDA_PARAMETERS,
-)
-
 PARENT_POLL_S = 0.5  # a stub without its server holds 80 MB or more for at most this long (guess, not measured)
-
-
-def refuse(reason):
-    """The load fails, and this is the reason that Triton shows."""
-    return pb.TritonModelException(reason)
-
-
-# -- reading the configuration ----------------------------------------------------------------------------------------
-
-
-class Parameters:
-    """The string parameters of a configuration, read as what they stand for."""
-
-    def __init__(self, config):
-        self.values = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
-
-    def number(self, key, default, allowed=None):
-        text = self.values.get(key, "").strip()
-        if not text:
-            return default
-        try:
-            value = int(text)
-        except ValueError:
-            value = -1
-        if value < 0 or (allowed is not None and value not in allowed):
-            choice = "a whole number, 0 or more" if allowed is None else "one of " + ", ".join(map(str, allowed))
-            raise refuse(f"parameter '{key}' is '{text}'; it must be {choice}")
-        return value
-
-    def flag(self, key, default):
-        text = self.values.get(key, "").strip().lower()
-        if text not in ("", "0", "1", "false", "true"):
-            raise refuse(f"parameter '{key}' is '{text}'; it must be 0 or 1")
-        return text in ("1", "true") if text else default
-
-    def session_entries(self):
-        return {key: value for key, value in self.values.items() if key.startswith("session.")}
-
-    def suspects(self):
-        """(misspelt, meant) of parameters that nobody reads but that look like one that is read."""
-        strange = [k for k in self.values if k not in KNOWN_PARAMETERS and not k.startswith(("session.", "tandem_"))]
-        near = ((k, difflib.get_close_matches(k, KNOWN_PARAMETERS, n=1)) for k in strange)
-        return [(k, found[0]) for k, found in near if found]
-
-
-def session_options(config):
-    parameters, options = Parameters(config), ort.SessionOptions()
-    level = int(config.get("optimization", {}).get("graph", {}).get("level", 0))
-    if level not in GRAPH_LEVELS:
-        raise refuse(f"optimization.graph.level is {level}; it must be one of {', '.join(map(str, GRAPH_LEVELS))}")
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, GRAPH_LEVELS[level])
-    options.intra_op_num_threads = parameters.number("intra_op_thread_count", 0)  # 0: ONNX Runtime's own default
-    options.inter_op_num_threads = parameters.number("inter_op_thread_count", 0)
-    parallel = parameters.number("execution_mode", 0, allowed=(0, 1))
-    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
-    options.enable_cpu_mem_arena = parameters.flag("enable_mem_arena", True)
-    options.enable_mem_pattern = parameters.flag("enable_mem_pattern", True)
-    for key, value in parameters.session_entries().items():
-        options.add_session_config_entry(key, value)
-    for library in config.get("model_operations", {}).get("op_library_filename", []):
-        options.register_custom_ops_library(library)
-    return options
-
-
-def run_options(config):
-    """Options of each run, or None where there are none."""
-    value = Parameters(config).values.get(SHRINKAGE)
-    if not value:
-        return None
-    options = ort.RunOptions()
-    options.add_run_config_entry(SHRINKAGE, value)
-    return options
-
-
-def model_file(directory, config):
-    """The file to load. A directory of that name holds model.onnx and its external data."""
-    path = pathlib.Path(directory, config.get("default_model_filename") or "model.onnx")
-    return path / "model.onnx" if path.is_dir() else path
-
-
-# -- execution providers ----------------------------------------------------------------------------------------------
-
-
-def import_engine(config, kind):
-    """The ONNX Runtime that can do what the configuration asks for: OpenVINO's is a build in an environment of its own."""
-    global ort
-    if "openvino" in accelerators(config, kind):
-        site = os.environ.get(OPENVINO_SITE, "")
-        if not site or not pathlib.Path(site, "onnxruntime").is_dir():
-            raise refuse("the model asks for openvino, which is not installed here: tandem environment openvino")
-        sys.path.insert(0, site)  # before the server's own packages; NumPy is loaded already and the same there
-    import onnxruntime
-
-    ort = onnxruntime
-
-
-def accelerators(config, kind):
-    """{name: parameters} of the accelerator blocks that count for an instance of this kind."""
-    group = "gpu_execution_accelerator" if kind == "GPU" else "cpu_execution_accelerator"
-    known = ("tensorrt", "cuda") if kind == "GPU" else ("openvino",)
-    blocks = config.get("optimization", {}).get("execution_accelerators", {}).get(group, [])
-    for block in blocks:
-        if block["name"] not in known:
-            raise refuse(f"{group} '{block['name']}' is not known here; known: {', '.join(known)}")
-    return {block["name"]: dict(block.get("parameters", {})) for block in blocks}
-
-
-def tensorrt_options(block, device):
-    options = {TENSORRT_NAMES.get(key, key): value for key, value in block.items() if key != "precision_mode"}
-    precision = block.get("precision_mode", "FP32")
-    if precision not in TENSORRT_PRECISIONS:
-        raise refuse(f"tensorrt precision_mode '{precision}' is none of {', '.join(TENSORRT_PRECISIONS)}")
-    if TENSORRT_PRECISIONS[precision]:
-        options[TENSORRT_PRECISIONS[precision]] = "1"
-    return {**options, "device_id": device}
-
-
-def cuda_options(block, parameters, device):
-    """The four top-level parameters win over the block, as they do in the C++ backend."""
-    top = {key: parameters.values[key] for key in CUDA_PARAMETERS if key in parameters.values}
-    for key, words in CUDA_WORDS.items():
-        if key in top:
-            top[key] = words[parameters.number(key, 0, allowed=range(len(words)))]
-    return {**block, **top, "device_id": device}
-
-
-def openvino_options(block, parameters):
-    """The C++ backend passes the device alone. Here the precision, OpenVINO's own settings and the threads pass too."""
-    options = {key: value for key, value in block.items() if key not in ("precision", "load_config")}
-    try:
-        settings = json.loads(block.get("load_config") or "{}")
-    except ValueError as e:
-        raise refuse(f"openvino load_config is not JSON text: {e}") from None
-    precision = block.get("precision", "FP32")
-    if precision not in OPENVINO_PRECISIONS:
-        raise refuse(f"openvino precision '{precision}' is none of {', '.join(OPENVINO_PRECISIONS)}")
-    cpu = settings.setdefault("CPU", {})
-    # FP32 is said as well: OpenVINO by itself would compute FP32 models in BF16 where the processor has it, unproven
-    check_hint(cpu.setdefault("INFERENCE_PRECISION_HINT", OPENVINO_PRECISIONS[precision]))
-    threads = parameters.number("intra_op_thread_count", 0)
-    if threads:
-        cpu.setdefault("INFERENCE_NUM_THREADS", str(threads))
-    return {**options, "device_type": "CPU", "load_config": json.dumps(settings)}
-
-
-def check_hint(hint):
-    flags = HINT_FLAGS.get(str(hint).lower(), ())
-    if flags and not processor_flags().intersection(flags):
-        needs = " or ".join(flags)
-        raise refuse(f"openvino precision {hint} needs a processor with {needs}; on this one it would compute in FP32")
-
-
-def processor_flags():
-    """What the first processor of /proc/cpuinfo can do; nothing where there is no such file."""
-    with contextlib.suppress(OSError):
-        for line in CPUINFO.read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("flags", "Features"):
-                return set(value.split())
-    return set()
-
-
-def providers(config, kind, device):
-    """[(provider, options)] in order of preference; the first is the one that the configuration asks for."""
-    parameters, blocks, wanted = Parameters(config), accelerators(config, kind), []
-    if "tensorrt" in blocks:
-        wanted.append(("TensorrtExecutionProvider", tensorrt_options(blocks["tensorrt"], device)))
-    if kind == "GPU":
-        wanted.append(("CUDAExecutionProvider", cuda_options(blocks.get("cuda", {}), parameters, device)))
-    if "openvino" in blocks:
-        wanted.append((OPENVINO, openvino_options(blocks["openvino"], parameters)))
-    built = ort.get_available_providers()
-    for name, _ in wanted:
-        if name not in built:
-            raise refuse(f"{name} is asked for, but this ONNX Runtime {ort.__version__} has only {', '.join(built)}")
-    return [*wanted, ("CPUExecutionProvider", {})]
-
-
-def open_session(path, config, kind, device):
-    """A session whose first provider is the one asked for, or a refusal: never quietly another device."""
-    wanted = providers(config, kind, device)
-    if kind == "GPU" and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()  # finds CUDA's and cuDNN's libraries in the nvidia-* wheels of this environment
-    options = session_options(config)
-    if wanted[0][0] == OPENVINO:
-        options.add_session_config_entry(ASSIGNMENT, "1")
-    session = ort.InferenceSession(str(path), options, providers=wanted)
-    session.disable_fallback()  # a provider that fails later must not be replaced by the CPU
-    got = session.get_providers()
-    if got[0] != wanted[0][0]:
-        raise refuse(f"{wanted[0][0]} did not start on device {device}; the model would have run on {got[0]}")
-    if got[0] == OPENVINO and not any(
-        part.ep_name == OPENVINO for part in session.get_provider_graph_assignment_info()
-    ):
-        raise refuse("OpenVINO computes no node of this model; it would have run on ONNX Runtime's own provider")
-    return session
 
 
 # -- does the file offer what the configuration promises? ------------------------------------------------------------
@@ -361,7 +127,7 @@ def to_array(tensor):
 
 
 def failure(error):
-    client_errors = (ValueError, ort.capi.onnxruntime_pybind11_state.InvalidArgument)
+    client_errors = (ValueError, ort_session.ort.capi.onnxruntime_pybind11_state.InvalidArgument)
     code = pb.TritonError.INVALID_ARG if isinstance(error, client_errors) else pb.TritonError.INTERNAL
     return pb.InferenceResponse(error=pb.TritonError(str(error), code))
 
@@ -379,17 +145,21 @@ class TritonPythonModel:
     def initialize(self, args):
         threading.Thread(target=leave_with_parent, args=(os.getppid(),), daemon=True).start()
         config = json.loads(args["model_config"])
-        path = model_file(pb.get_model_dir(), config)
-        import_engine(config, args["model_instance_kind"])
-        self.session = open_session(path, config, args["model_instance_kind"], args["model_instance_device_id"])
+        path = ort_session.model_file(pb.get_model_dir(), config)
+        kind, device = args["model_instance_kind"], args["model_instance_device_id"]
+        ort_session.import_engine(config, kind)
+        self.session = ort_session.open_session(path, config, kind, device)
         check_interface(config, self.session)
-        self.run_options = run_options(config)
+        self.buckets = ort_session.open_buckets(self.session, config, kind, device)
+        self.run_options = self.buckets.plain if self.buckets else ort_session.run_options(config)
         self.is_batched = config["max_batch_size"] > 0
         self.output_names = [entry["name"] for entry in config["output"]]
         for strange, meant in Parameters(config).suspects():
             pb.Logger.log_warn(f"{args['model_name']}: parameter '{strange}' is not read; did you mean '{meant}'?")
         using = ", ".join(self.session.get_providers())
-        pb.Logger.log_info(f"{args['model_instance_name']}: {path.name}, ONNX Runtime {ort.__version__} with {using}")
+        pb.Logger.log_info(
+            f"{args['model_instance_name']}: {path.name}, ONNX Runtime {ort_session.ort.__version__} with {using}"
+        )
 
     def execute(self, requests):
         """One response per request, in their order."""
@@ -407,8 +177,7 @@ class TritonPythonModel:
             except Exception as e:
                 responses[index] = failure(e)
                 continue
-            alike = tuple(sorted((name, value.dtype.str, value.shape[1:]) for name, value in feed.items()))
-            key = alike if self.is_batched else index
+            key = shapes_of(feed) if self.is_batched else index
             groups.setdefault(key, []).append(Member(index, feed, request.requested_output_names()))
         return groups.values()
 
@@ -428,7 +197,9 @@ class TritonPythonModel:
 
     def run(self, members):
         names = [name for name in self.output_names if any(name in m.wanted for m in members)]
-        values = dict(zip(names, self.session.run(names, together(members), self.run_options), strict=True))
+        values = self.buckets.run([member.feed for member in members], names) if self.buckets else None
+        if values is None:
+            values = dict(zip(names, self.session.run(names, together(members), self.run_options), strict=True))
         if not self.is_batched:
             return [respond(values, members[0], ...)]
         total = sum(m.rows for m in members)
@@ -445,7 +216,7 @@ class TritonPythonModel:
         return answers
 
     def finalize(self):
-        self.session = None
+        self.buckets = self.session = None
 
 
 def respond(values, member, rows):

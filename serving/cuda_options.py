@@ -1,0 +1,62 @@
+"""Options of ONNX Runtime's CUDA provider, as tandem.yaml and `tandem triton` take them. Whether the provider that is installed has them is
+for the backend to say, which looks into its library (`ort_session.py`).
+
+Rule: no default but the provider's own until it was measured on a card; `use_tf32` is none of these, because the variant says it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def _switch(what: str) -> bool | None:
+    field: bool | None = Field(default=None, description=f"{what} Not measured yet. Unset: the provider's own.")
+    return field
+
+
+class CudaOptions(BaseModel):
+    """Options of ONNX Runtime's CUDA provider. What is not set stays the provider's own: none of them has been measured on a card yet."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] | None = Field(
+        default=None,
+        description="How cuDNN's algorithm for a convolution is found. With EXHAUSTIVE the first run of a new batch size tries them all. "
+        "Not measured yet. Unset: the provider's own, EXHAUSTIVE.",
+    )
+    arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] | None = Field(
+        default=None,
+        description="By how much the card's memory arena grows. Not measured yet. Unset: the provider's own, kNextPowerOfTwo.",
+    )
+    gpu_mem_limit: int | None = Field(
+        default=None, gt=0, description="Most bytes of the card that one model's arena may take. Unset: no limit."
+    )
+    sdpa_kernel: int | None = Field(
+        default=None,
+        ge=0,
+        le=31,
+        description="Kernels that may compute attention, added up: flash 1, memory-efficient 2, TensorRT's 4, cuDNN's 8, plain 16. "
+        "Not measured yet. Unset: the provider's own choice.",
+    )
+    prefer_nhwc: bool | None = _switch("Whether images are computed with their channels last.")
+    fuse_conv_bias: bool | None = _switch("Whether a convolution and its bias are one kernel.")
+    cudnn_conv_use_max_workspace: bool | None = _switch(
+        "Whether a convolution may take all the memory that it asks for."
+    )
+    cudnn_conv1d_pad_to_nc1d: bool | None = _switch("Whether one-dimensional convolutions are padded as [n, c, 1, d].")
+    do_copy_in_default_stream: bool | None = _switch("Whether copies wait for the default stream.")
+    use_ep_level_unified_stream: bool | None = _switch("Whether all of a session's work goes into one stream.")
+    tunable_op_enable: bool | None = _switch("Whether kernels that were tuned before are used.")
+    tunable_op_tuning_enable: bool | None = _switch("Whether kernels are tuned while they run.")
+    enable_cuda_graph: bool | None = Field(
+        default=None,
+        description="Whether the work of a batch is captured once for each size of `batch_buckets` and launched as one graph. Needs "
+        "`batch_buckets`. Not measured yet. Unset: no.",
+    )
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """(name, value) as the provider takes them, of those that are set."""
+        values = self.model_dump(exclude_none=True)
+        return tuple((name, str(int(value) if isinstance(value, bool) else value)) for name, value in values.items())
