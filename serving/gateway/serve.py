@@ -23,6 +23,7 @@ import uvicorn
 import uvloop
 
 from serving.errors import UserError
+from serving.gateway import ready_file
 from serving.gateway.app import Gateway
 from serving.gateway.http.connection import ClientConnection
 from serving.gateway.http.door import Door
@@ -64,8 +65,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
-    if options.ready_file is not None:  # what an earlier run wrote is not true of this one
-        options.ready_file.unlink(missing_ok=True)
+    ready_file.forget(options.ready_file)
     settings = _with_allowed_hosts(read_settings(options.config), options.allowed_hosts)
     _require_keys_where_others_reach(options)
     if settings.allowed_origins and options.keys is None:
@@ -218,12 +218,8 @@ async def _serve(
 
 
 def _tell_ready(file: Path | None, listening: asyncio.Future[list[Literal[True]]]) -> None:
-    if file is None or listening.cancelled():
-        return
-    try:
-        file.touch()
-    except OSError as error:
-        log.warning("cannot write --ready-file %s: %s", file, error.strerror)
+    if file is not None and not listening.cancelled():
+        ready_file.write(file, "", log.warning)
 
 
 def _grpc_server(

@@ -9,6 +9,7 @@ Rule: whoever may still wait for an answer to what Triton has begun keeps the se
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -183,7 +184,10 @@ def _connections(ports: Ports) -> Iterator[Connection]:
 def _messages(kernel: socket.socket) -> Iterator[bytes]:
     """What the kernel dumps, without headers. Raises OSError."""
     while True:
-        datagram = memoryview(kernel.recv(DATAGRAM_BYTES))
+        try:
+            datagram = memoryview(kernel.recv(DATAGRAM_BYTES))
+        except TimeoutError:  # which has no words
+            raise OSError(errno.ETIMEDOUT, "the kernel does not list its connections") from None
         while datagram:
             size, kind, *_ = _HEADER.unpack_from(datagram)
             if kind == NLMSG_DONE:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
+from serving.gateway.ready_file import cannot_write
 from serving.local.causes import how_ended, why_ended
 from serving.local.launch import remove_shared_memory
 from serving.local.logs import Output
@@ -55,6 +56,12 @@ class Service:
     def serves(self) -> bool:
         is_running = self.child is not None and self.child.exit_code is None
         return is_running and os.access(self.ready_file, os.R_OK)
+
+    @property
+    def why_untold(self) -> str | None:
+        """What it said where it serves and cannot make its file, for which nobody waits but at its first start."""
+        begin = cannot_write(self.ready_file)
+        return next((line[line.index(begin) :] for line in self.output.last() if begin in line), None)
 
     async def wait(self) -> int:
         assert self.child is not None
@@ -105,6 +112,8 @@ class Services:
             while not ended.done():
                 if not service.is_up and service.serves:
                     self._found_up(service, time.monotonic() - began_s)
+                elif not service.has_served and (why := service.why_untold):
+                    raise EnvironmentFault(f"{service.name}: {why} (log: {service.log})")
                 await asyncio.wait({ended}, timeout=None if service.is_up else POLL_S)
             assert service.child is not None
             await asyncio.sleep(self._found_dead(service, service.child))

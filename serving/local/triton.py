@@ -20,6 +20,7 @@ from pathlib import Path
 from serving.cores import usable_cores
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
+from serving.gateway import ready_file
 from serving.local.causes import raise_file_limit
 from serving.local.devices import of_pool, require_gpu
 from serving.local.environments import ENGINES, Environment, ensure, find
@@ -177,8 +178,7 @@ def run(options: TritonOptions) -> int:
     raise_file_limit()
     for port, option in _ports(options):
         require_free(options.host, port, option)
-    if options.ready_file is not None:  # what an earlier run wrote is not true of this one
-        options.ready_file.unlink(missing_ok=True)
+    ready_file.forget(options.ready_file)
     prepared = prepare(
         options.pool,
         options.model_repository,
@@ -213,7 +213,8 @@ def say(line: str) -> None:
     to_stderr(f"tandem triton: {line}")
 
 
-async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) -> int:
+async def serve(launch: Launch, plan: PoolPlan, tell: Path | None = None) -> int:
+    """`tell`: the file of --ready-file, which gets the names of the served models, a line each."""
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def signalled() -> None:
@@ -234,20 +235,10 @@ async def serve(launch: Launch, plan: PoolPlan, ready_file: Path | None = None) 
             else:
                 started.result()
                 say(f"ready: {supervisor.summary()}")
-                if ready_file is not None:
-                    _write_ready(ready_file, supervisor.models())
+                if tell is not None:
+                    ready_file.write(tell, "".join(f"{model}\n" for model in supervisor.models()), say)
                 await supervisor.watch(stop)
             say("stopping")
         finally:
             await supervisor.stop(hurry)
     return 0
-
-
-def _write_ready(path: Path, models: list[str]) -> None:
-    """Whoever reads it sees all of it or nothing. A full disk is no reason not to serve."""
-    unfinished = path.with_name(f".{path.name}")
-    try:
-        unfinished.write_text("".join(f"{model}\n" for model in models))
-        unfinished.replace(path)
-    except OSError as error:
-        say(f"cannot write {path}: {error.strerror}; whoever waits for it is not told, the models are served")

@@ -29,6 +29,17 @@ def looks_until_stuck(containment: Containment, clients: Clients, cores: float =
     return next((i for i in range(limit) if containment.is_stuck(i, clients, {SERVER: 0.0, STUB: cores * i})), None)
 
 
+def test_a_kernel_that_does_not_answer_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(socket.socket):
+        def recv(self, *_: int) -> bytes:
+            raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "socket", Silent)
+    with pytest.raises(OSError, match="does not list its connections") as told:
+        clients_of(os.getpid(), Ports(1, 2, 3))
+    assert told.value.strerror
+
+
 def test_one_that_works_on_for_clients_who_left_is_stuck_whether_it_computes_or_sleeps() -> None:
     assert looks_until_stuck(Containment(), LEFT) == PATIENCE_LOOKS - 1
     assert looks_until_stuck(Containment(), Clients(0), cores=1.0) == PATIENCE_LOOKS

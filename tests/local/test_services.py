@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -32,16 +33,24 @@ ready.touch()
 time.sleep(600)
 """
 
+# Serves, and has no room for the file that says so.
+UNTOLD = """
+import pathlib, sys, time
+from serving.gateway import ready_file
+ready_file.write(pathlib.Path(sys.argv[1]), "model", lambda line: print(line, flush=True))
+time.sleep(600)
+"""
+
 
 class Run:
     def __init__(self, services: Services, folder: Path, said: list[str]) -> None:
         self.services, self.folder, self.said = services, folder, said
         self.keeping: asyncio.Task[None] | None = None
 
-    def add(self, name: str, orders: str | None = None) -> Service:
+    def add(self, name: str, orders: str | None = None, child: str = CHILD, disk: Path | None = None) -> Service:
         self.order(name, orders)
-        ready = self.folder / f"{name}.ready"
-        command = [sys.executable, "-c", CHILD, str(ready), str(self.folder / name)]
+        ready = (disk or self.folder) / f"{name}.ready"
+        command = [sys.executable, "-c", child, str(ready), str(self.folder / name)]
         output = Output.into(self.folder / f"{name}.log", self.said.append)
         service = Service(name, command, os.environ, self.folder / f"{name}.log", output, ready, is_pool=True)
         self.services.start(service)
@@ -109,6 +118,22 @@ def test_what_is_refused_at_its_first_start_is_given_up_at_once_with_its_words(t
     async def story(run: Run) -> None:
         run.add("one", "2 tandem: port 5 is taken")
         with pytest.raises(UserError, match=r"port.*5"):
+            await run.keep()
+        assert run.said == []
+
+    play(tmp_path, story)
+
+
+def test_what_has_no_room_to_say_that_it_serves_is_given_up_at_once_with_the_path(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+    async def story(run: Run) -> None:
+        one = run.add("one", child=UNTOLD, disk=small_disk)
+        with pytest.raises(EnvironmentFault, match=f"{one.ready_file}: No space left on device"):
             await run.keep()
         assert run.said == []
 

@@ -77,6 +77,7 @@ class InferRequest:
     waiting: asyncio.Future[WaitEnd] | None = None  # while it waits in a queue
     only_pool: str | None = None  # that left it unanswered: others are not to be stuck with it, too
     digest: bytes | None = None  # of its model and body, once that was asked for
+    hashing: asyncio.Future[bytes] | None = None  # the same, of a body that takes long
     is_moved: bool = False  # its pool has no server left, and it is to look for another
 
 

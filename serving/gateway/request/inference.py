@@ -84,7 +84,7 @@ class Inference:
         Raises ClientLeft, or a RequestError, whose `receipt` says what worked on it where something did.
         """
         if self._queries_of_death.are_known:
-            self._queries_of_death.require_innocent(request)
+            await self._queries_of_death.require_innocent(request)
         died = ""
         num_tries = num_places = 0
         while num_tries < 2 and num_places < MAX_PLACES:

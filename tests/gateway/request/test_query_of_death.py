@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from math import inf
 from time import perf_counter
 
@@ -12,8 +13,9 @@ from serving.errors import UpstreamLost
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Target
 from serving.gateway.metrics import Series
+from serving.gateway.request import query_of_death
 from serving.gateway.request.dispatch import InferRequest, Lease
-from serving.gateway.request.query_of_death import SAME_DEATH_S, QueriesOfDeath
+from serving.gateway.request.query_of_death import HASHED_HERE_BYTES, SAME_DEATH_S, QueriesOfDeath
 from serving.gateway.request.route import Destination, Route
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.choice import Candidate
@@ -53,7 +55,7 @@ def sent(asked: InferRequest, server: Server, later_s: float = 0.0) -> Lease:
 
 def is_refused(suspects: QueriesOfDeath, asked: InferRequest) -> bool:
     try:
-        suspects.require_innocent(asked)
+        asyncio.run(suspects.require_innocent(asked))
     except UpstreamLost as error:
         return 55 < (error.retry_after_s or 0.0) <= 60
     return False
@@ -116,7 +118,7 @@ def test_a_death_that_was_told_when_the_model_was_back_already_is_another_than_t
 def only_pool(suspects: QueriesOfDeath, body: bytes) -> str | None:
     """The one that it may go to; None: any."""
     asked = request(body)
-    suspects.require_innocent(asked)
+    asyncio.run(suspects.require_innocent(asked))
     return asked.only_pool
 
 
@@ -137,3 +139,37 @@ def test_two_restarts_for_what_was_left_unanswered_are_enough(servers: list[Serv
         servers[0].num_restarts = num_restarts
     assert is_refused(suspects, asked)
     assert not is_refused(suspects, request(b"harmless"))
+
+
+def test_a_large_body_is_read_on_a_thread_and_only_where_one_of_its_length_is_remembered(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+    digest_of = query_of_death.digest_of
+
+    def noted(asked: InferRequest) -> bytes:
+        readers.append(threading.current_thread())
+        return digest_of(asked)
+
+    async def story() -> None:
+        suspects, body = QueriesOfDeath(), bytes(HASHED_HERE_BYTES + 1)
+        asked = request(body)
+        for server in servers:
+            await suspects.require_innocent(asked)
+            suspects.died(asked, sent(asked, server))
+        assert asked.hashing is not None
+        await asked.hashing
+        with pytest.raises(UpstreamLost):
+            await suspects.require_innocent(request(body))
+        await suspects.require_innocent(request(body[:-1] + b"?"))
+        assert len(readers) == 3
+        await suspects.require_innocent(request(body + b"?"))
+        suspects.answered(request(body + b"?"))
+        assert len(readers) == 3
+        suspects.answered(asked)
+        await asyncio.sleep(0)
+        await suspects.require_innocent(request(body))
+
+    monkeypatch.setattr(query_of_death, "digest_of", noted)
+    asyncio.run(story())
+    assert threading.main_thread() not in readers
