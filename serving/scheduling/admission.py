@@ -42,12 +42,19 @@ class PoolQueue:
         self._usable_until = -inf
         self._part = 1.0  # of a cost, that the line takes: one over the number of usable servers
         self._early = Early(LOWEST)
+        self._version = 0
         self.serve_with(replicas)
 
     def serve_with(self, replicas: Sequence[Replica]) -> None:
         """These are the pool's servers now, the living and the dead; to be told whenever `is_up` of one changes, too."""
+        self._version = self.version + 1
         self.replicas = list(replicas)
         self._usable_until = -inf
+
+    @property
+    def version(self) -> int:
+        """Another one after all that happens here, but for time that passes."""
+        return self._version + sum(replica.version for replica in self.replicas)
 
     @property
     def num_waiting(self) -> int:
@@ -87,7 +94,8 @@ class PoolQueue:
         """Whether one could be let in now that has so many rows or more, `most_rows` at most, and this deadline or an earlier one.
 
         Where it is False `finish` is None for all of them, although that may be earlier for more rows: fewer join an execution that
-        waits, and more begin one, or stand in line behind somebody before whom fewer would stand.
+        waits, and more begin one, or stand in line behind somebody before whom fewer would stand. And it stays False until
+        `gets_better_at`, as long as `version` is the same: all that time does by itself is to make everything later.
         """
         if not self._servers(now):
             return False
@@ -101,6 +109,11 @@ class PoolQueue:
         begin_by, start = deadline - full_s, self._start(now, service, priority)
         due_by = begin_by + service.cost_s(most_rows) * self._part
         return self._lines_of(service)[priority - 1].has_place(start, begin_by, due_by, service.cost_s(rows))
+
+    def gets_better_at(self, now: float) -> float:
+        """When time by itself gives it more servers: one that is left out is tried again."""
+        self._servers(now)
+        return self._usable_until
 
     def opens_at(
         self, now: float, service: Service, rows: float, deadline_in_s: float, priority: int = DEFAULT
@@ -127,6 +140,7 @@ class PoolQueue:
 
     def admit(self, request: object, service: Service, rows: float, deadline: float, priority: int = DEFAULT) -> Ticket:
         """Into the queue. Ask `finish` first; then `take` until it gives nothing more."""
+        self._version += 1
         cost_s = service.cost_s(rows)
         due = deadline - self._tail_s(service, rows, cost_s, priority)
         ticket = Ticket(request, service, rows, deadline, due, cost_s, priority)
@@ -166,6 +180,7 @@ class PoolQueue:
     def leave(self, ticket: Ticket) -> None:
         """Its client is gone. What was sent goes on."""
         if ticket.in_line:
+            self._version += 1
             lines = self._lines[ticket.service.full]
             lines[ticket.priority - 1].remove(ticket)
             if not any(line.num_waiting for line in lines):
@@ -186,6 +201,7 @@ class PoolQueue:
 
         `is_good`: it did the work; otherwise it refused the request (its time says nothing), or, `is_failure`, failed by itself.
         """
+        self._version += 1
         replica, actual_s = _server(ticket), now - ticket.sent
         if is_good:
             replica.learn(ticket.service, ticket.rows, actual_s)
@@ -213,6 +229,7 @@ class PoolQueue:
 
     def lost(self, now: float, ticket: Ticket) -> None:
         """Its server gave no answer."""
+        self._version += 1
         replica = _server(ticket)
         ticket.end(now)
         if ticket.sent >= replica.health.ejected_until:
@@ -304,20 +321,19 @@ class PoolQueue:
         return replica.done(now, service, rows)
 
     def _least_done(self, now: float, service: Service, rows: float, most_rows: float) -> tuple[float, bool]:
-        """When so many rows or more, `most_rows` at most, would be done at the earliest where `_soonest` sends them, infinite where none
-        are sent; and whether all are, however many.
+        """When so many rows or more, `most_rows` at most, would be done at the earliest on any server that has room, infinite where none
+        has; and whether all are sent, however many.
         """
         serving = self._serving(now, service)
         if any(replica.num_in_flight == 0 for replica in serving):
             return now + self._alone_s(service, rows), True
         is_proven = all(replica.is_on_trial for replica in serving)
-        least_done = inf
-        for replica in sorted(serving, key=lambda replica: replica.free_again(now)):
+        least_done, are_sent = inf, False
+        for replica in serving:
             if replica.has_room(service, rows, is_proven=is_proven):
                 least_done = min(least_done, replica.least_done(now, service, rows))
-                if replica.has_room(service, most_rows, is_proven=is_proven):
-                    return least_done, True
-        return least_done, False
+                are_sent = are_sent or replica.has_room(service, most_rows, is_proven=is_proven)
+        return least_done, are_sent
 
     def _soonest(self, now: float, service: Service, rows: float) -> Replica | None:
         """A server that rests, or else of those with room the one that is free first."""

@@ -159,15 +159,40 @@ def may_admit(
 
     `is_length_free`: a row may be as long as several, so that a server may take more than its largest batch.
     """
-    asked = _open(candidates, turn)
-    for c in asked:
+    for c in _open(candidates, turn):
         most_rows = inf if is_length_free else max(rows, c.service.max_batch)
         if c.queue.may_admit(now, c.service, rows, most_rows, deadline, priority):
             return True
-    for candidate in asked:
-        if now + candidate.service.curve.seconds(rows) > deadline:
-            candidate.num_hopeless += 1
     return False
+
+
+def hopeless(candidates: Sequence[Candidate], rows: float, left_s: float, turn: float = 0.0) -> list[Candidate]:
+    """Those of which `may_admit` says no by the curve alone: to be counted there."""
+    return [c for c in _open(candidates, turn) if c.service.curve.seconds(rows) > left_s]
+
+
+class Closed:
+    """Of a `may_admit` that was False just now, with a deadline of `due_by`: as long as it is so whatever has passed since."""
+
+    __slots__ = ("_due_by", "_seen", "_until")
+
+    def __init__(self, now: float, candidates: Sequence[Candidate], due_by: float) -> None:
+        self._due_by = due_by
+        self._until = min((c.queue.gets_better_at(now) for c in candidates), default=now)
+        self._seen = [(c, c.queue.version, c.service, c.share) for c in candidates]
+
+    def holds(self, now: float, deadline: float) -> bool:
+        """For a request with this deadline."""
+        if deadline > self._due_by or now >= self._until:
+            return False
+        for candidate, version, service, share in self._seen:
+            if (
+                candidate.queue.version != version
+                or candidate.service is not service  # what was learnt
+                or candidate.share != share
+            ):
+                return False
+        return True
 
 
 def retry_after_s(

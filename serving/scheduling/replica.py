@@ -60,6 +60,7 @@ class Replica:
         "num_in_flight",
         "num_timed",
         "pace",
+        "version",
     )
 
     def __init__(self, name: str) -> None:
@@ -80,6 +81,7 @@ class Replica:
             None  # requests it had answered for all and for us when that was compared last
         )
         self._round = 0.0  # of the bounds, answered since `fill` was last looked at
+        self.version = 0  # of what is in flight: another one after each booking and each end
         self.forget_times()
 
     @property
@@ -104,6 +106,7 @@ class Replica:
         self.in_flight += rows
         self.in_flight_s += cost_s
         self.num_in_flight += 1
+        self.version += 1
         return execution, max(flight.free_at, ends) - now
 
     def done(self, now: float, service: Service, rows: float) -> float:
@@ -138,6 +141,7 @@ class Replica:
 
     def ended(self, now: float, service: Service, rows: float, cost_s: float, execution: Execution) -> None:
         """Answered or lost: what is left begins now."""
+        self.version += 1
         self.num_in_flight -= 1
         if self.num_in_flight <= 0:
             self._empty()
@@ -157,6 +161,7 @@ class Replica:
     def give_up(self, now: float) -> None:
         """It is left out: what is in flight may be stuck there, and must not stand in the way of its trial."""
         self._empty()
+        self.version += 1
         self.epoch += 1
         self.free_at = now
         self.forget_times()

@@ -103,6 +103,7 @@ class _Refused:
         "body",
         "disconnected",
         "ends_at",
+        "headers",
         "keep_alive",
         "lines",
         "more_body",
@@ -112,8 +113,9 @@ class _Refused:
     )
     message_event = asyncio.Event()  # for which nobody waits
 
-    def __init__(self, scope: Any, lines: bytes, text: bytes, ends_at: float) -> None:
+    def __init__(self, scope: Any, headers: dict[bytes, bytes], lines: bytes, text: bytes, ends_at: float) -> None:
         self.scope = scope
+        self.headers = headers
         self.lines = lines
         self.text = text
         self.body = _Nothing()
@@ -154,6 +156,7 @@ class ClientConnection(HttpToolsProtocol):
             self._intake.limits.head_timeout_s, self.timeout_keep_alive_handler
         )
         self._address = self.client[0] if self.client else ""
+        self._host = self.server[0] if self.server else ""
         refusal = self._intake.connections.begin(self._address)
         self._is_counted = refusal is None
         if refusal is not None:
@@ -175,14 +178,16 @@ class ClientConnection(HttpToolsProtocol):
         if self._ignores_input:
             self._discard(len(data))
             return
+        if perf_counter() < self._congestion.until and self._is_refused_again(data):
+            return
         self._unset_keepalive_if_required()
         before: Any = self.cycle
         self._read_size = len(data)
         self._has_refused = False
         incoming = self._incoming
+        is_new = incoming is None and (type(before) is not _Refused or not before.more_body)  # a request begins here
         if incoming is None:
-            self._read, self._next = data, 0
-            self._is_next = type(before) is not _Refused or not before.more_body
+            self._read, self._next, self._is_next = data, 0, is_new
         elif incoming.cycle is None:
             self._read += data
         else:
@@ -197,6 +202,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         cycle: Any = self.cycle
         if type(cycle) is _Refused and not cycle.response_complete:
+            if is_new and cycle.scope is self.scope and self._intake.door is not None:
+                self._intake.door.remember(self._host, data, self.url, cycle.headers)
             self._skip_body(cycle)
         elif cycle is before or self._incoming is not None or cycle.more_body or cycle.scope is not self.scope:
             self._continue(before, len(data))
@@ -219,7 +226,7 @@ class ClientConnection(HttpToolsProtocol):
         is_exact = self._is_line_exact(b"%b %b HTTP/" % (method, self.url))
         by_name = head.check(version, method, self.url, self.headers)
         if self._origin is not None:
-            self._origin.check(by_name, self.server[0] if self.server else "", method, self.url)
+            self._origin.check(by_name, self._host, method, self.url)
         if not is_exact:
             raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
         if parser.should_upgrade():
@@ -252,6 +259,31 @@ class ClientConnection(HttpToolsProtocol):
 
     # -- what is refused by its head ----------------------------------------------------------------------------------
 
+    def _is_refused_again(self, data: bytes) -> bool:
+        """A whole request whose head is known to the door is answered past the parser, which still waits for the next."""
+        cycle, door = self.cycle, self._intake.door
+        if (
+            door is None
+            or self._incoming is not None
+            or (cycle is not None and not cycle.response_complete)
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
+            return False
+        refusal = door.again(self._host, data)
+        if refusal is None:
+            return False
+        self._unset_keepalive_if_required()
+        lines, text = refusal
+        self.server_state.total_requests += 1
+        self.transport.write(lines + self._default_lines() + b"\r\n" + text)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        return True
+
+    def _default_lines(self) -> bytes:
+        """The date."""
+        return b"".join(b"%b: %b\r\n" % line for line in self.server_state.default_headers)
+
     def _refused(self, headers: dict[bytes, bytes]) -> _Refused | None:
         """Where its answer can follow that of the request before it at once, and its body is so small that it is read to its end."""
         cycle: Any = self.cycle
@@ -272,10 +304,9 @@ class ClientConnection(HttpToolsProtocol):
         if refusal is None:
             return None
         lines, text = refusal
-        for name, value in self.server_state.default_headers:  # date
-            lines += b"%b: %b\r\n" % (name, value)
         self._has_refused = True
-        return _Refused(self.scope, lines, text, self.loop.time() + self._intake.limits.body_pause_s)
+        ends_at = self.loop.time() + self._intake.limits.body_pause_s
+        return _Refused(self.scope, headers, lines + self._default_lines(), text, ends_at)
 
     def _skip_body(self, refused: _Refused) -> None:
         """After each read until it is over."""

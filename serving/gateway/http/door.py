@@ -3,18 +3,50 @@
 A head names model, version, pins, key, priority and deadline, and of binary tensors the fewest rows. The body can only make things worse:
 `timeout` in it shortens the time, more rows take longer. So who would be too late by the head is too late. Rules: nothing is refused here
 whose head is wrong in another way (the endpoint says in which), nor where nobody was refused before, nor by a guess at what the body holds.
+
+Clients repeat their heads. One that comes again byte for byte is not read again, and is refused as before for as long as nothing has
+happened that could let it in.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from serving import errors
-from serving.gateway.http.responses import error_head
+from serving.gateway.access import Caller
+from serving.gateway.http.responses import error_head, retry_after
+from serving.gateway.request.dispatch import Refusal
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import CLASSIFY, Body, Headers, declared_size, v2_body
+from serving.gateway.request.route import Route
 
 IMAGES = "/v1/classify/"
 V2 = "/v2/"
+HEAD_END = b"\r\n\r\n"
+# Heads that were refused, and their lengths: clients have a few each. At most 2 MB of them; guesses, not measured.
+MAX_KNOWN, MAX_KNOWN_BYTES = 512, 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was answered last to a head, `lines` but for when to come again, and whom it was answered to."""
+
+    refusal: Refusal
+    route: Route
+    caller: Caller
+    lines: bytes
+    text: bytes
+
+
+@dataclass(slots=True)
+class _Known:
+    """A head that was read and refused."""
+
+    target: bytes
+    headers: dict[bytes, bytes]
+    body_bytes: int
+    kept: _Kept | None = None
 
 
 class Door:
@@ -27,6 +59,7 @@ class Door:
         self._inference = inference
         self._max_body_bytes = max_body_bytes
         self._more = more
+        self._known: dict[tuple[str, bytes], _Known] = {}
         self.congestion = inference.congestion
 
     @property
@@ -34,16 +67,61 @@ class Door:
         """Whether every answer closes its connection."""
         return self._inference.closing
 
-    def refusal(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[bytes, bytes] | None:
+    def remember(self, host: str, request: bytes, target: bytes, headers: dict[bytes, bytes]) -> None:
+        """A whole request that was refused, whose head means this at the address `host`, so that `again` knows it."""
+        begins = request.find(HEAD_END) + len(HEAD_END)
+        size = declared_size(headers)
+        if begins > MAX_KNOWN_BYTES or len(request) - begins != size:
+            return
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[host, request[:begins]] = _Known(target, headers, size)
+
+    def again(self, host: str, read: bytes) -> tuple[bytes, bytes] | None:
+        """`refusal` of a read that is one whole request, with a head that is known."""
+        begins = read.find(HEAD_END) + len(HEAD_END)
+        known = self._known.get((host, read[:begins]))
+        if known is None or len(read) - begins != known.body_bytes:
+            return None
+        return self._as_before(known) or self.refusal(known.target, known.headers, known)
+
+    def _as_before(self, known: _Known) -> tuple[bytes, bytes] | None:
+        inference, kept = self._inference, known.kept
+        if kept is None or inference.closing:
+            return None
+        exchange = Exchange(inference)
+        try:
+            exchange.authenticate(known.headers)
+        except errors.RequestError:
+            return None
+        if (
+            exchange.caller is not kept.caller
+            or exchange.arrived >= kept.route.congestion.until
+            or self._route(known.target.decode("latin-1"), known.headers) is not kept.route
+            or not exchange.refused_again(kept.route, kept.refusal)
+        ):
+            known.kept = None
+            return None
+        wait_s = kept.refusal.opens - exchange.arrived
+        return kept.lines + b"".join(b"%b: %b\r\n" % line for line in retry_after(wait_s)), kept.text
+
+    def _route(self, path: str, headers: dict[bytes, bytes]) -> Route | None:
+        """Where one is told, and has been found before."""
+        if path.startswith(IMAGES):
+            name = path[len(IMAGES) :]
+            return None if "/" in name else self._inference.routes.known(f"/v2/models/{name}/infer", headers)
+        return self._inference.routes.known(path, headers)
+
+    def refusal(
+        self, target: bytes, headers: dict[bytes, bytes], known: _Known | None = None
+    ) -> tuple[bytes, bytes] | None:
         """The answer, head and body, to a POST that is refused whatever its body holds; it is counted. None: it has to be looked at.
 
-        `headers`: by name, none twice.
+        `headers`: by name, none twice. `known` keeps it.
         """
         inference, path = self._inference, target.decode("latin-1")
         images = path.startswith(IMAGES)
-        if images and "/" in path[len(IMAGES) :]:  # of which no route is told
-            return None
-        route = inference.routes.known(f"/v2/models/{path[len(IMAGES) :]}/infer" if images else path, headers)
+        route = self._route(path, headers)
         if route is None or inference.closing:
             return None
         exchange = Exchange(inference)
@@ -56,10 +134,14 @@ class Door:
         try:
             exchange.authenticate(headers)
             exchange.caller.require_model(route.model, route.name)
-            error = exchange.refusal(route, body)
+            refusal = exchange.refusal(route, body, keep=known is not None)
         except errors.RequestError:
             return None
-        if error is None:
+        if refusal is None:
             return None
-        exchange.refused(error)
-        return error_head(inference.worded(error) if path.startswith(V2) else error, self._more, path)
+        exchange.refused(refusal.error)
+        error = inference.worded(refusal.error) if path.startswith(V2) else refusal.error
+        if known is not None and refusal.closed is not None:
+            lines, text = error_head(errors.Overloaded(str(error)), self._more, path)
+            known.kept = _Kept(refusal, route, exchange.caller, lines, text)
+        return error_head(error, self._more, path)

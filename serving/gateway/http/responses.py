@@ -35,12 +35,16 @@ def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Header
     if isinstance(error, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
     if error.retry_after_s is not None:
-        headers += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
+        headers += retry_after(error.retry_after_s)
     elif isinstance(error, errors.NeverInTime) or (
         is_openai and status >= 500
     ):  # which OpenAI's clients would try again
         headers.append((b"x-should-retry", b"false"))
     return status, headers, body
+
+
+def retry_after(wait_s: float) -> Headers:
+    return [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(wait_s)]
 
 
 async def error_response(

@@ -25,11 +25,24 @@ from serving.gateway.metrics import Series
 from serving.gateway.request.route import Destination, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.choice import Candidate, Chosen, able, choose, may_admit, retry_after_s, that_take, turn_of
+from serving.scheduling.bridge import Demand
+from serving.scheduling.choice import (
+    Candidate,
+    Chosen,
+    Closed,
+    able,
+    choose,
+    hopeless,
+    may_admit,
+    retry_after_s,
+    that_take,
+    turn_of,
+)
 from serving.scheduling.replica import Ticket
 
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
 SWEEP_S = 0.25  # how late a server that was left out is tried again
+KEPT_RATIO = 0.05  # of a request's time, that a refusal is kept where nothing changes; a guess, not measured
 
 
 class ClientLeft(Exception):
@@ -79,6 +92,26 @@ class InferRequest:
     digest: bytes | None = None  # of its model and body, once that was asked for
     hashing: asyncio.Future[bytes] | None = None  # the same, of a body that takes long
     is_moved: bool = False  # its pool has no server left, and it is to look for another
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Of a request by its head. Others with this head are refused alike as long as `closed` says so (None: not at all), and hear to come
+    again at `opens` (perf_counter). Each is demand for the same, in seconds of a server, and counts at those that it is `hopeless` at.
+    """
+
+    error: errors.Overloaded
+    closed: Closed | None
+    longest_s: float  # from its arrival to its deadline
+    opens: float
+    demands: Sequence[tuple[Demand, float]]
+    hopeless: Sequence[Candidate]
+
+    def note(self, now: float) -> None:
+        for demand, cost_s in self.demands:
+            demand.note(now, cost_s)
+        for candidate in self.hopeless:
+            candidate.num_hopeless += 1
 
 
 class Lease:
@@ -169,7 +202,9 @@ class Dispatcher:
         Raises DeadlineExpired, Overloaded and NotReady, and ClientLeft for one whose client left the queue.
         """
         if not request.candidates:
-            self._note_demand(request)
+            now = perf_counter()
+            for demand, cost_s in self._demands(request, now):
+                demand.note(now, cost_s)
         while True:
             now = perf_counter()
             route, candidates = request.route, request.candidates
@@ -219,21 +254,32 @@ class Dispatcher:
             lease.server = server
             return
 
-    def refusal(self, request: InferRequest, usual_rows: float) -> errors.Overloaded | None:
+    def refusal(self, request: InferRequest, usual_rows: float, *, keep: bool) -> Refusal | None:
         """Why it would be refused for load, of which no more is known than that it has so many rows at least, and this time at most.
 
         None: it has to be looked at. Whoever is refused is demand as all others are, and hears when to come again, as if it had
-        `usual_rows`, a guess by those before it.
+        `usual_rows`, a guess by those before it. `keep`: it is asked whether others with this head would be refused for a while, too.
         """
         now, route = perf_counter(), request.route
         if now < self._catalogue.suspended_until:
             return None
-        turn, is_length_free = 0.0 if route.is_steady else -1.0, route.usual_length > 0
+        turn, longest_s = 0.0 if route.is_steady else -1.0, request.deadline - request.arrived
         candidates = _that_take(route, request.rows)
-        if may_admit(
-            now, candidates, request.rows, request.deadline, request.priority, turn=turn, is_length_free=is_length_free
-        ):
+        may = partial(
+            may_admit,
+            now,
+            candidates,
+            request.rows,
+            priority=request.priority,
+            turn=turn,
+            is_length_free=route.usual_length > 0,
+        )
+        closed: Closed | None = None
+        if keep and not may(deadline=(due_by := request.deadline + KEPT_RATIO * longest_s)):
+            closed = Closed(now, route.candidates, due_by)
+        elif may(deadline=request.deadline):
             return None
+        out_of_reach = hopeless(candidates, request.rows, request.deadline - now, turn)
         least_rows, request.rows = request.rows, max(request.rows, usual_rows)
         error = self._refusal(now, request, _that_take(route, request.rows), turn)
         if isinstance(error, errors.NeverInTime) and request.rows > least_rows:  # which is no guess
@@ -242,8 +288,23 @@ class Dispatcher:
             request.rows = guessed
         if not isinstance(error, errors.Overloaded):
             return None
-        self._note_demand(request)
-        return error
+        if error.retry_after_s is None:
+            closed = None
+        opens = now + (error.retry_after_s or 0.0)
+        refusal = Refusal(error, closed, longest_s, opens, self._demands(request, now), out_of_reach)
+        refusal.note(now)
+        return refusal
+
+    def refuses_again(self, refusal: Refusal, arrived: float) -> bool:
+        """Whether one with the same head that came just now is refused as that was; then it is noted."""
+        if (
+            refusal.closed is None
+            or not self._catalogue.suspended_until <= arrived < refusal.opens
+            or not refusal.closed.holds(arrived, arrived + refusal.longest_s)
+        ):
+            return False
+        refusal.note(arrived)
+        return True
 
     def fleet_changed(self) -> None:
         """What waits for a pool that has no server any more looks for another; what waits for one that is back is sent."""
@@ -258,26 +319,27 @@ class Dispatcher:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _note_demand(self, request: InferRequest) -> None:
-        """Demand for the pools that are able to answer it in time, whatever becomes of it."""
-        now, demands, rows, route = perf_counter(), self._candidates.demands, request.rows, request.route
+    def _demands(self, request: InferRequest, now: float) -> list[tuple[Demand, float]]:
+        """What it is demand for, whatever becomes of it: the pools that are able to answer it in time, and its cost there in seconds of a
+        server. From here on it knows its candidates.
+        """
+        demands, rows, route = self._candidates.demands, request.rows, request.route
         candidates: Sequence[Candidate] = route.candidates
         if rows > 1 and len(candidates) > 1:  # of texts so many rows, whatever their length
             candidates = that_take(candidates, v2.num_rows(request.head) if route.usual_length else rows)
         request.candidates = candidates
         if request.deadline < request.give_up_at:
             candidates = able(candidates, rows, request.deadline - now)
-        for candidate in candidates:
-            demands[candidate.name].note(now, candidate.service.cost_s(rows))
+        noted = [(demands[candidate.name], candidate.service.cost_s(rows)) for candidate in candidates]
         if route.unseen:
             # What it takes there nobody knows: no longer than where it is quickest of those that are known, or it is of no use.
             least_s = min(candidate.service.cost_s(rows) for candidate in route.candidates)
             for pool in route.unseen:
-                demands[pool].note(now, least_s)
-                self._candidates.unseen_demands[pool].note(now, least_s)
+                noted += [(demands[pool], least_s), (self._candidates.unseen_demands[pool], least_s)]
         elif len(candidates) == 1 and len(demands) > 1:
             candidate = candidates[0]
-            self._candidates.only_demands[candidate.name].note(now, candidate.service.cost_s(rows))
+            noted.append((self._candidates.only_demands[candidate.name], candidate.service.cost_s(rows)))
+        return noted
 
     def _choose_untried(self, now: float, request: InferRequest, candidates: Sequence[Candidate]) -> Chosen | None:
         servers, tried = self._candidates.servers, request.tried

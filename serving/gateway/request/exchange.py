@@ -16,7 +16,7 @@ from time import perf_counter
 from serving import errors
 from serving.gateway.access import ANYBODY, INFER, Caller
 from serving.gateway.metrics import Series
-from serving.gateway.request.dispatch import ClientLeft, InferRequest
+from serving.gateway.request.dispatch import ClientLeft, InferRequest, Refusal
 from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.request_headers import Body, Headers, priority, wait_s
 from serving.gateway.request.route import Route
@@ -155,17 +155,27 @@ class Exchange:
         now = perf_counter()
         self._prepared = (now, now) if self._prepared is None else (self._prepared[0], now)
 
-    def refusal(self, route: Route, body: Body, longest_s: float = inf) -> errors.Overloaded | None:
+    def refusal(self, route: Route, body: Body, longest_s: float = inf, *, keep: bool = False) -> Refusal | None:
         """Why a request to a congested route is refused whatever its body holds; None: that has to be read.
 
-        What is in the body can only shorten its time, and more rows than the fewest only make it later.
+        What is in the body can only shorten its time, and more rows than the fewest only make it later. `keep`: `refused_again` will ask.
         """
         self.guess_by(body)
         usual_rows = min(route.congestion.usual_rows(body), route.max_rows)
-        error = self.inference.refusal(self._request(route, route.least_rows(body), longest_s), usual_rows)
-        if error is not None:
+        request = self._request(route, route.least_rows(body), longest_s)
+        refusal = self.inference.refusal(request, usual_rows, keep=keep)
+        if refusal is not None:
             self._note_refusal(route)
-        return error
+        return refusal
+
+    def refused_again(self, route: Route, refusal: Refusal) -> bool:
+        """Whether this request is refused as that one was, which had the same head and caller."""
+        if not self.inference.refuses_again(refusal, self.arrived):
+            return False
+        self.route = route
+        self._note_refusal(route)
+        self.refused(refusal.error)
+        return True
 
     def guess_by(self, body: Body) -> None:
         """What its rows turn out to be says how many bodies like it have."""
@@ -177,8 +187,8 @@ class Exchange:
 
     def require_room(self, route: Route, body: Body, longest_s: float = inf) -> None:
         """Raises Overloaded where the route is congested and `refusal` says so."""
-        if self.arrived < route.congestion.until and (error := self.refusal(route, body, longest_s)) is not None:
-            raise error
+        if self.arrived < route.congestion.until and (refusal := self.refusal(route, body, longest_s)) is not None:
+            raise refusal.error
 
     def _request(
         self,

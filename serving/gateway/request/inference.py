@@ -17,7 +17,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import HANG_UP_S
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
-from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease
+from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease, Refusal
 from serving.gateway.request.query_of_death import QueriesOfDeath
 from serving.gateway.request.request_headers import Headers
 from serving.gateway.request.route import Congestion, Destination, Routes, as_on
@@ -72,9 +72,13 @@ class Inference:
         """As clients of v2 are told it."""
         return worded(error) if self._catalogue.has_triton_words else error
 
-    def refusal(self, request: InferRequest, usual_rows: float) -> errors.Overloaded | None:
+    def refusal(self, request: InferRequest, usual_rows: float, *, keep: bool) -> Refusal | None:
         """`Dispatcher.refusal`."""
-        return self._dispatcher.refusal(request, usual_rows)
+        return self._dispatcher.refusal(request, usual_rows, keep=keep)
+
+    def refuses_again(self, refusal: Refusal, arrived: float) -> bool:
+        """`Dispatcher.refuses_again`."""
+        return self._dispatcher.refuses_again(refusal, arrived)
 
     async def infer(self, request: InferRequest, client: Client) -> Reply:
         """The first answer that a living process gave.

@@ -122,6 +122,61 @@ def test_one_refusal_is_counted_once_and_is_demand_for_its_rows(monkeypatch: pyt
     assert min(noted) > 0
 
 
+@asynccontextmanager
+async def connected(here: Wire) -> AsyncIterator[Callable[[bytes], Awaitable[Answer]]]:
+    """Sends a request on one connection and reads its answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+
+    async def ask_for(sent: bytes) -> Answer:
+        writer.write(sent)
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        [answer] = answers_in(head + await reader.readexactly(size))
+        return answer
+
+    async with asyncio.timeout(10):
+        yield ask_for
+    writer.close()
+
+
+def test_a_head_that_comes_again_is_not_read_again_and_is_told_by_now_when_to_come() -> None:
+    one, binary = request(BODY, HURRIED), request(BODY, HURRIED, b"Inference-Header-Content-Length: 70")
+
+    async def run() -> None:
+        async with crowded() as (here, _), connected(here) as ask_for:
+            for sent in (one, binary):
+                first = [await ask_for(sent) for _ in range(3)][-1]
+                with Walk() as walk:
+                    second = await ask_for(sent)
+                assert not [f for f in walk.stays if f in ("gateway/http/head.py", "scheduling/line.py")]
+                assert is_honest(second)
+                told = [dict(answer.headers) for answer in (first, second)]
+                waits_ms = [int(headers.pop("retry-after-ms")) for headers in told]
+                assert 0 < waits_ms[1] <= waits_ms[0]
+                for headers in told:
+                    del headers["retry-after"], headers["date"]
+                assert (told[0], first.body) == (told[1], second.body)
+
+    uvloop.run(run())
+
+
+def test_a_head_that_comes_again_is_let_in_as_soon_as_there_is_room_and_told_what_is_wrong_as_soon_as_it_is() -> None:
+    one = request(BODY, HURRIED)
+
+    async def run() -> list[int]:
+        async with crowded() as (here, leave), connected(here) as ask_for:
+            told = [await ask_for(one) for _ in range(3)]
+            here.gateway.access.table = table_of([])
+            told += await here.say(one)
+            here.gateway.access.table = None
+            told.append(await ask_for(one))
+            told += [await ask_for(request(b"{", HURRIED)) for _ in range(2)]
+            await leave()
+            return [answer.status for answer in [*told, await ask_for(one), await ask_for(request(b"{", HURRIED))]]
+
+    assert uvloop.run(run()) == [503, 503, 503, 401, 503, 503, 503, 200, 400]
+
+
 @pytest.mark.parametrize("size", [2_000, 200_000, MEBIBYTE])
 @pytest.mark.parametrize("after", [LIVE, b"\r\n" + LIVE])
 def test_a_body_in_pieces_is_skipped_and_the_connection_goes_on(size: int, after: bytes) -> None:
