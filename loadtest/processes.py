@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,13 @@ def cpu_s(pid: int) -> float:
     """User and system time of a process so far, all its threads, in steps of 10 ms."""
     fields = _fields(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def worked_s(cores: Iterable[int]) -> float:
+    """How long these cores have worked for any process so far; time stolen from the machine counts, interrupts do not."""
+    lines = dict(line.split(maxsplit=1) for line in Path("/proc/stat").read_text().splitlines())
+    ticks = ([int(word) for word in lines[f"cpu{core}"].split()] for core in cores)
+    return sum(user + nice + system + stolen for user, nice, system, _, _, _, _, stolen, *_ in ticks) / TICKS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

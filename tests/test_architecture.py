@@ -35,12 +35,13 @@ ROOMS = [
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.
 IN_PROCESS = {"loadtest/bench/surfaces/items.py", "loadtest/bench/surfaces/litserve_server.py"}
+MADE_MODELS = "loadtest/bench/made_models.py"
 BENCH_GRPC = "loadtest/bench/surfaces/grpc_ends.py"
 # Package -> the rooms (or files of loadtest/) that may import it.
 KEEPERS = {
     "torch": {"export"},
     "transformers": {"export"},
-    "onnx": {"export", "loadtest/bench/surfaces/json_image.py"},
+    "onnx": {"export", MADE_MODELS, "loadtest/bench/surfaces/json_image.py"},
     "onnxscript": {"export"},
     "onnxruntime": {"export", "local/backends", "loadtest/claims/card_copy.py", *IN_PROCESS},
     "sklearn": {"export"},
@@ -51,7 +52,7 @@ KEEPERS = {
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
     "grpc": {"gateway", "cluster", "loadtest/profile/ladder.py", BENCH_GRPC, "loadtest/bench/soak/mix.py"},
-    "tokenizers": {"preprocessing", "export"},
+    "tokenizers": {"preprocessing", "export", MADE_MODELS},
     "jinja2": {"documents"},
     "markupsafe": {"documents"},
     "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py", "loadtest/bench/soak/mix.py"},

@@ -134,6 +134,14 @@ class TritonTotals:
             self.compute_s - before.compute_s,
         )
 
+    def plus(self, other: TritonTotals) -> TritonTotals:
+        return TritonTotals(
+            self.num_requests + other.num_requests,
+            self.num_executions + other.num_executions,
+            self.queue_s + other.queue_s,
+            self.compute_s + other.compute_s,
+        )
+
     @property
     def requests_per_execution(self) -> float:
         return self.num_requests / self.num_executions if self.num_executions else 0.0

@@ -17,16 +17,13 @@ import orjson
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from loadtest.bench import wrk
+from loadtest.bench import made_models, wrk
 from loadtest.bench.surfaces.part import KeyedStack, Part, Plan, Setting, served
 from loadtest.bench.verdicts import AtMost, Reach, Verdict, ends_text, spread_text
-from loadtest.processes import MODEL_REPOSITORY
 from loadtest.sending.bodies import Body, Signature, encode_binary, encode_json
 from loadtest.sending.bodies import Tensor as Taken
 from serving.measure.rounds import Spread, ratio, rounds, spread
-from serving.repository import Record, digests_of
-from serving.repository.layout import config_files
-from serving.repository.record import OTHER, UNTRAINED, Tensor
+from serving.repository import OTHER, Tensor
 
 MODEL = "pixels"
 SHAPE = (3, 224, 224)
@@ -35,31 +32,19 @@ SIGNATURE = Signature((Taken("image", "FP32", SHAPE),), "means")
 
 
 def write(repository: Path) -> None:
-    """The one variant. Of the form of digits' record, which every checkout has."""
-    like = Record.from_json((MODEL_REPOSITORY / "digits-fp32" / "tandem.json").read_text())
+    """The one variant."""
     record = replace(
-        like,
+        made_models.BASE,
         model=MODEL,
         task=OTHER,
-        source="made by a bench",
         max_batch_size=MAX_BATCH_SIZE,
         warmup_batch_sizes=(1,),
-        warmup=(),
         inputs=(Tensor("image", "FP32", SHAPE),),
         outputs=(Tensor("means", "FP32", (3,)),),
-        labels=None,
         preprocessing=None,
-        sample=None,
-        gate=replace(like.gate, basis=UNTRAINED, checks=()),
-        speed=(),
-        files={},
+        space=None,
     )
-    place = repository / record.name
-    _write(place / record.model_file, _graph())
-    record = replace(record, files=digests_of(place))
-    for path, text in config_files(record).items():
-        _write(place / path, text.encode())
-    _write(place / "tandem.json", replace(record, files=digests_of(place)).to_json().encode())
+    made_models.write(repository, (record, _graph(), {}))
 
 
 def photograph() -> NDArray[np.float32]:
@@ -96,11 +81,6 @@ def _graph() -> bytes:
         graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
     ).SerializeToString()
     return model
-
-
-def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(data)
 
 
 BODIES = {"JSON": json_body, "nested JSON": nested_json_body, "binary": binary_body}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto
 
+from loadtest.bench import made_models
+from loadtest.bench.made_models import BASE, BESIDE, INPUTS, MAX_LENGTH, OTHER_SPACE, PREPROCESSING, SIZE, WORDS
 from serving.local.environments import Environment
 from serving.repository import OTHER, Tensor
 from serving.repository.preprocessing import to_json
 from tests.gateway.conftest import Running, gateway_before, triton_of_its_own
-from tests.gateway.openai import word_models
-from tests.gateway.openai.word_models import BASE, BESIDE, INPUTS, MAX_LENGTH, OTHER_SPACE, PREPROCESSING, SIZE, WORDS
 
 TAKES_IDS = {"words": {"token_ids": True}}
 
@@ -27,7 +27,7 @@ def words_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unpooled = replace(BASE, model="tokens", space=None, outputs=(Tensor("token_vectors", "FP32", (-1, SIZE)),))
     without_pooling = to_json(replace(PREPROCESSING, pooling="none", is_normalised=False)).encode()
     plain = replace(BASE, model="plain", space=None, task=OTHER, preprocessing=None)
-    return word_models.write(
+    return made_models.write(
         tmp_path_factory.mktemp("words") / "repository",
         (BASE, WORDS.onnx(), BESIDE),
         (fixed, WORDS.onnx(integer=TensorProto.INT32), BESIDE),
@@ -61,6 +61,6 @@ def other_space_triton(
     """A server that has `words` as int8 only, whose vectors lie in another space; its address and its repository."""
     folder = tmp_path_factory.mktemp("other_space")
     record = replace(BASE, variant="int8", space="words-int8@2")
-    repository = word_models.write(folder / "repository", (record, OTHER_SPACE.onnx(), BESIDE))
+    repository = made_models.write(folder / "repository", (record, OTHER_SPACE.onnx(), BESIDE))
     with triton_of_its_own(folder, "--no-measure", "--model-repository", str(repository)) as (_, url):
         yield url, repository

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from loadtest.bench.made_models import MAX_LENGTH, MAX_ROWS, SENTENCES, SIZE, TOKENIZER, WORDS
 from serving.gateway.openai.tokenizing import pieces
 from tests.gateway.conftest import Reply, Running, gateway_before
-from tests.gateway.openai.word_models import MAX_LENGTH, MAX_ROWS, SENTENCES, SIZE, TOKENIZER, WORDS
 
 LONG = "the harbour was quiet " * (MAX_LENGTH // 2)
 MIXED = [text for text in SENTENCES if len(TOKENIZER.encode(text).ids) <= MAX_LENGTH][: 4 * MAX_ROWS]

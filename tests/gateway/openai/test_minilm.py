@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from loadtest.bench import made_models
 from serving.export.exported_model import SourceOptions
 from serving.local.environments import Environment
 from serving.repository.preprocessing import to_json
 from tests.gateway.conftest import Running, gateway_before, triton_of_its_own
-from tests.gateway.openai import test_embeddings, word_models
+from tests.gateway.openai import test_embeddings
 from tests.gateway.openai.test_embeddings import vectors
 
 pytestmark = [pytest.mark.models, pytest.mark.triton]
@@ -33,7 +34,7 @@ def minilm(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -
     exported = recipe.load(SourceOptions(), lambda *_: None)
     assert exported.preprocessing is not None
     record = replace(
-        word_models.BASE,
+        made_models.BASE,
         model="minilm",
         inputs=exported.inputs,
         outputs=exported.outputs,
@@ -41,7 +42,7 @@ def minilm(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -
         space="minilm@1",
     )
     beside = {**exported.files, "preprocessing.json": to_json(exported.preprocessing).encode()}
-    repository = word_models.write(folder / "repository", (record, exported.model, beside))
+    repository = made_models.write(folder / "repository", (record, exported.model, beside))
     options = ("--no-measure", "--model-repository", str(repository))
     with (
         triton_of_its_own(folder, *options) as (_, url),

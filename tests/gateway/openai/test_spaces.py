@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loadtest.bench.made_models import OTHER_SPACE, WORDS
 from tests.gateway.conftest import gateway_before
 from tests.gateway.openai.test_embeddings import MIXED, ask, vectors
-from tests.gateway.openai.word_models import OTHER_SPACE, WORDS
 
 
 @pytest.mark.thorough

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadtest.bench.made_models import BESIDE, PREPROCESSING, SENTENCES, SIZE, TOKENIZER
 from serving import errors
 from serving.gateway.openai.embedders import Embedder
 from serving.gateway.openai.tokenizing import CHARACTERS_PER_TOKEN, PIECE_CHARACTERS, Tokenizing, pieces
@@ -21,7 +22,6 @@ from serving.gateway.threads import Threads
 from serving.preprocessing.texts import TextTokenizer
 from serving.protocol.openai import EmbeddingsRequest
 from serving.settings import LimitSettings
-from tests.gateway.openai.word_models import BESIDE, PREPROCESSING, SENTENCES, SIZE, TOKENIZER
 
 EMBEDDER = Embedder(
     TextTokenizer(BESIDE["tokenizer.json"], PREPROCESSING), PREPROCESSING, np.int64, None, "sentence_vector", SIZE

@@ -20,6 +20,7 @@ import pytest
 import uvloop
 from tritonclient.grpc import service_pb2 as pb
 
+from loadtest.bench.made_models import BESIDE, PREPROCESSING, SIZE
 from serving.gateway.app import Gateway
 from serving.gateway.classify.classifiers import Classifier
 from serving.gateway.grpc.server import GrpcServer
@@ -34,7 +35,6 @@ from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.gateway.classify.conftest import COLOURS, png
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, gateway_of, until
-from tests.gateway.openai.word_models import BESIDE, PREPROCESSING, SIZE
 
 EMBEDDER = Embedder(
     TextTokenizer(BESIDE["tokenizer.json"], PREPROCESSING), PREPROCESSING, np.int64, None, "vector", SIZE

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from loadtest.bench.prove.computed import Busy, Calm, Trial, judged
+from loadtest.bench.prove.computed import ALL, FEW, Busy, Calm, Trial, judged, lateness
 from loadtest.bench.prove.overload import Overload
 from loadtest.bench.prove.refusals import Turn, verdict
 from loadtest.bench.verdicts import Outcome
 from loadtest.errors import CannotMeasure
+from loadtest.sending.sent_request import Shot
 
 CALM = Calm(capacity_rps=640.0, requests_per_execution=8.0, alone_s=0.010)
 FINE = Trial(
     Overload(630.0, 0.98, 0.001, 0.0, 0.001, 0.002, 2.0, ()),
     requests_per_execution=7.9,
-    busy=Busy(triton=0.99, generator=0.2, gateways=(0.3, 0.3)),
+    busy=Busy(triton=0.99, generator=0.2, gateways=(0.3, 0.3), others_at_triton=0.01, others_beside=0.02),
     lag_s=0.001,
     in_time_ratio=0.49,
     simulated_in_time_ratio=0.50,
@@ -43,16 +46,38 @@ def test_what_is_off_is_missed(trial: Trial, missed: str) -> None:
     assert missed in wrong[0]
 
 
-def test_two_gateways_and_a_generator_that_fill_their_core_are_not_judged() -> None:
-    full = replace(FINE, busy=Busy(triton=0.7, generator=0.3, gateways=(0.35, 0.35)))
+@pytest.mark.parametrize(
+    "busy",
+    [{"generator": 0.31}, {"gateways": (0.4, 0.4)}, {"others_at_triton": 0.06}, {"others_beside": 0.06}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_row_whose_cores_are_full_or_taken_by_other_work_is_not_judged(busy: dict[str, Any]) -> None:
     with pytest.raises(CannotMeasure):
-        list(judged("3 × mlp", full, CALM, 3.0))
+        list(judged("3 × mlp", replace(FINE, busy=replace(FINE.busy, **busy)), CALM, 3.0))
+
+
+def test_late_answers_are_told_with_those_that_only_the_generator_made_late() -> None:
+    shots = [
+        Shot(due_s=0.0, sent_s=sent_s, ended_s=ended_s, status=200)
+        for sent_s, ended_s in ((0, 0.09), (0.02, 0.11), (0, 0.14))
+    ]
+    assert lateness(shots, 0.1) == "2 by 25.0 ms at the median, 40.0 at most; 1 only because the generator was"
+    assert not lateness(shots[:1], 0.1)
+
+
+def test_the_short_table_has_each_value_of_each_property_of_the_whole_one_twice() -> None:
+    of_all, of_few = (
+        list(zip(*((c.is_fixed, c.execution_s, c.num_gateways, c.num_variants) for c in cells), strict=True))
+        for cells in (ALL, FEW)
+    )
+    assert [Counter(values) for values in of_few] == [dict.fromkeys(values, 2) for values in of_all]
 
 
 def test_the_simulator_is_told_what_a_full_execution_takes() -> None:
     assert CALM.full_s == pytest.approx(0.0125)
     assert CALM.service.seconds(8) == pytest.approx(CALM.full_s)
     assert replace(CALM, alone_s=0.020).service.seconds(1) == pytest.approx(CALM.full_s)
+    assert replace(CALM, num_nets=2).full_s == pytest.approx(0.025)  # each shares the cores with the other
 
 
 def test_a_refusals_cost_is_the_median_of_turns() -> None:

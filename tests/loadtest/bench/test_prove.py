@@ -11,6 +11,7 @@ from loadtest.bench import gateway, variants
 from loadtest.bench.prove import __main__ as command
 from loadtest.bench.prove.emulated import LOG, TOO_BUSY, num_too_busy
 from loadtest.bench.verdicts import AtMost, Verdict
+from loadtest.processes import ROOT
 from loadtest.sending.sender import closed_loop, infer
 from serving.ports import free_ports
 
@@ -38,7 +39,8 @@ def lives(_: Path) -> Iterator[Verdict]:
 def test_a_gateway_that_is_gone_is_told_and_the_other_parts_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "PARTS", {"dies": dies, "refused": refused, "lives": lives})
+    parts = {"dies": dies, "refused": refused, "lives": lives}
+    monkeypatch.setattr(command, "PARTS", {name: command.Part(measure, 1.0) for name, measure in parts.items()})
     assert command.main([]) == 3
     said = capsys.readouterr().out
     assert "first" in said
@@ -47,6 +49,12 @@ def test_a_gateway_that_is_gone_is_told_and_the_other_parts_go_on(
     assert "takes no connection" in said
     assert "[Errno 111] Connection refused" in said
     assert "dies/cheap 2\n" in said
+    assert "took: dies 0 s, refused 0 s, lives 0 s\n" in said
+
+
+def test_make_help_says_how_long_all_parts_take() -> None:
+    (line,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("prove:"))
+    assert f": {command.in_minutes(command.PARTS.values())}; a part: " in line
 
 
 def test_the_lines_of_a_log_that_say_the_machine_was_too_busy_are_counted_by_pool(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Small embeddings models as an export leaves them: an ONNX file, the tokenizer it is for, preprocessing and a gate record.
+"""Small models that are made in a moment, as an export leaves them: an ONNX file with a record, and for texts a tokenizer.
 
-A text's vector is the mean of its tokens' rows in a table, of length 1, so that NumPy can say what is right. Needs onnx and tokenizers only.
+The embeddings model gives a text the mean of its tokens' rows in a table, of length 1, so that NumPy can say what is right. For benches,
+fuzzers and tests, where a trained model would take torch. Needs onnx and tokenizers only.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from loadtest.processes import ROOT
 from serving.export.publish import publish_all, writing
-from serving.repository import EMBEDDING, PASSED, Gate, PoolGate, Record, Tensor
+from serving.repository import EMBEDDING, PASSED, UNTRAINED, Gate, PoolGate, Record, Tensor
 from serving.repository.preprocessing import TextPreprocessing, to_json
-from tests.local.harness import ROOT
 
 SIZE = 8
 MAX_LENGTH = 32
@@ -115,7 +116,7 @@ BASE = Record(
     needs=(),
     space="words@1",
     sample=None,
-    gate=Gate("labels", "fp32", (), 1, "drawn", "0" * 64, ()),
+    gate=Gate(UNTRAINED, "fp32", (), 1, "drawn", "0" * 64, ()),
     pools={"cpu": PoolGate(PASSED, "cpu", "the baseline")},
     speed=(),
     not_made={},
@@ -125,7 +126,7 @@ BESIDE = {"tokenizer.json": str(TOKENIZER.to_str()).encode(), "preprocessing.jso
 
 
 def write(folder: Path, *entries: tuple[Record, bytes, dict[str, bytes]]) -> Path:
-    """A repository of these: record, model file, files beside it."""
+    """Writes these into a repository, which may be a new one: record, model file, files beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     with writing(folder):
         publish_all(folder, [(record, {record.model_file: model, **beside}) for record, model, beside in entries])
