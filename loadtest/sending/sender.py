@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -35,7 +35,7 @@ def infer(url: str, model: str, body: bytes, headers: dict[str, str] | None = No
 
 @dataclass(slots=True)
 class Load:
-    """What became of requests so far; `shots` only grows. `began_s` is the moment that arrivals count from.
+    """What became of requests so far; `shots` only grows, but for what is taken. `began_s` is the moment that arrivals count from.
 
     `num_dropped`: not sent, because too many were under way.
     """
@@ -47,6 +47,12 @@ class Load:
 
     def so_far(self) -> list[Shot]:
         return self.shots[:]
+
+    def take(self) -> list[Shot]:
+        """What ended since the last call, which is not kept: for loads that last for hours."""
+        taken = self.shots[:]
+        del self.shots[: len(taken)]  # more may have come meanwhile
+        return taken
 
 
 # -- paces ------------------------------------------------------------------------------------------------------------
@@ -160,7 +166,7 @@ def _beside(
     num_opened: int = NUM_OPENED,
 ) -> Iterator[Load]:
     """Raises CannotMeasure where an address takes no connection, before anything is sent."""
-    load, begun, failed = Load(), threading.Event(), list[BaseException]()
+    load, begun = Load(), threading.Event()
 
     async def run() -> None:
         sender = _Sender(load, TIME_LIMIT_S if time_limit_s is None else time_limit_s)
@@ -172,25 +178,31 @@ def _beside(
             await sender.finish()
         finally:
             sender.close()
+            begun.set()
+
+    with event_loop(run, load.is_over):
+        begun.wait()
+        if load.began_s:  # or nothing was sent, and the block has nothing to look at
+            yield load
+
+
+@contextmanager
+def event_loop(run: Callable[[], Coroutine[None, None, None]], is_over: threading.Event) -> Iterator[None]:
+    """Runs it in an event loop beside the block, whose end is told and which then waits for it. Raises what it raised."""
+    failed = list[BaseException]()
 
     def body() -> None:
         try:
             asyncio.run(run())
         except BaseException as error:
             failed.append(error)
-        finally:
-            begun.set()
 
     thread = threading.Thread(target=body)
     thread.start()
-    begun.wait()
-    if not load.began_s:  # nothing was sent, so the block has nothing to look at
-        thread.join()
-        raise failed[0]
     try:
-        yield load
+        yield
     finally:
-        load.is_over.set()
+        is_over.set()
         thread.join()
     if failed:
         raise failed[0]

@@ -10,8 +10,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,6 +195,16 @@ def gateway(pools: Mapping[Pool, str], folder: Path, name: str = "gateway") -> I
     command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port)]
     with running(command, folder / f"{name}.log", here.is_ready, START_S) as process:
         yield LocalGateway(here.url, pid=process.pid)
+
+
+@contextmanager
+def gateway_before(pools: Sequence[Pool], folder: Path) -> Iterator[LocalGateway]:
+    """A gateway that sees these pools, each a Triton of its own. Raises CannotMeasure."""
+    with ExitStack() as running:
+        urls = {pool: running.enter_context(triton(pool, folder / pool.name)).url for pool in pools}
+        here = running.enter_context(gateway(urls, folder))
+        wait_until(lambda: all(serves(here, pool) for pool in pools), "all pools are seen")
+        yield here
 
 
 def serves(gateway: Gateway, pool: Pool) -> bool:

@@ -16,7 +16,18 @@ from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove import promise as promises
-from loadtest.bench.prove.emulated import MODEL, Pool, attempts, digits, gateway, on_time, serves, triton, wait_until
+from loadtest.bench.prove.emulated import (
+    MODEL,
+    Pool,
+    attempts,
+    digits,
+    gateway,
+    gateway_before,
+    on_time,
+    serves,
+    triton,
+    wait_until,
+)
 from loadtest.bench.prove.promise import Promise
 from loadtest.bench.verdicts import AtLeast, AtMost, Verdict
 from loadtest.errors import CannotMeasure
@@ -167,12 +178,7 @@ def trial(requests: Sequence[Request], rate_rps: float, capacity_rps: float, see
 
 def one_gateway(folder: Path) -> Iterator[Verdict]:
     """Three times the capacity of two pools, and the Retry-After of refused requests. Raises CannotMeasure."""
-    with (
-        triton(CHEAP, folder / "cheap") as cheap,
-        triton(DEAR, folder / "dear") as dear,
-        gateway({CHEAP: cheap.url, DEAR: dear.url}, folder) as here,
-    ):
-        wait_until(lambda: serves(here, CHEAP) and serves(here, DEAR), "both pools are seen")
+    with gateway_before([CHEAP, DEAR], folder) as here:
         capacity_rps = capacity([here], [CHEAP, DEAR])
         yield capacity_verdict("one gateway, two pools", capacity_rps, CHEAP.rate_rps + DEAR.rate_rps)
         capacity_text = f"{capacity_rps:.0f} in a closed loop ({CHEAP.rate_rps + DEAR.rate_rps:.0f} by the curves)"

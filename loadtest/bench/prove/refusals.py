@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.emulated import MODEL, LocalGateway, Pool, digits, gateway, serves, triton, wait_until
+from loadtest.bench.prove.emulated import MODEL, LocalGateway, Pool, digits, gateway_before
 from loadtest.bench.verdicts import AtMost, Verdict, ends_text
 from loadtest.errors import CannotMeasure
 from loadtest.processes import cpu_s
@@ -53,12 +53,7 @@ def verdict(name: str, turns: Sequence[Turn]) -> Verdict:
 
 def refusals(folder: Path) -> Iterator[Verdict]:
     """Raises CannotMeasure."""
-    with (
-        triton(QUICK, folder / "quick") as quick,
-        triton(BUSY, folder / "busy") as busy,
-        gateway({QUICK: quick.url, BUSY: busy.url}, folder) as here,
-    ):
-        wait_until(lambda: serves(here, QUICK) and serves(here, BUSY), "both pools are seen")
+    with gateway_before([QUICK, BUSY], folder) as here:
         urgent = infer(here.url, MODEL, digits(), {"Tandem-Pool": BUSY.name, "Tandem-Priority": "1"})
         with paused_clients(urgent, NUM_WAITING):
             time.sleep(1.0)  # until they wait

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.emulated import Pool, attempts, digits, gateway, on_time, serves, triton, wait_until
+from loadtest.bench.prove.emulated import Pool, attempts, digits, gateway_before, on_time
 from loadtest.bench.prove.overload import CHEAP, DEADLINE_S, DEAR, hurried
 from loadtest.bench.verdicts import AtMost, Verdict
 from loadtest.sending.link import Request
@@ -90,12 +90,7 @@ POOLS = CHEAP, DEAR
 
 def agreements(folder: Path) -> Iterator[Verdict]:
     """Raises CannotMeasure."""
-    with (
-        triton(CHEAP, folder / "cheap") as cheap,
-        triton(DEAR, folder / "dear") as dear,
-        gateway({CHEAP: cheap.url, DEAR: dear.url}, folder) as here,
-    ):
-        wait_until(lambda: all(serves(here, pool) for pool in POOLS), "both pools are seen")
+    with gateway_before(POOLS, folder) as here:
         requests = [hurried(here, digits(rows), DEADLINE_S) for rows in ROWS]
         for rows_per_s in RATES_ROWS_PER_S:
             rate_rps = rows_per_s * len(ROWS) / sum(ROWS)

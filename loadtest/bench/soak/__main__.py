@@ -2,8 +2,9 @@
 
     python -m loadtest.bench.soak [--minutes 60] [--period-s 60] [--models DIR] [--keep DIR] [--json FILE]
 
-A real `tandem up` with a second server in its pool; a mixed load over every surface; in each minute a kill, a slow reader and a slow
-writer, in every fifth a reload and a client that floods for ten seconds. Exit code 1 only for a value beyond twice its aim.
+A real `tandem up` with a second server in its pool; a mixed load over every surface (texts to a model that is made for it); in each
+minute a kill, a slow reader and a slow writer, in every fifth a reload and a client that floods for ten seconds. Each minute says how it
+stands. Exit code 1 only for a value beyond twice its aim.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtest.bench.command import BenchReport, bench_parser, run_bench
-from loadtest.bench.soak.fates import Fate, Losses, losses
-from loadtest.bench.soak.growth import VALUES
+from loadtest.bench.soak.fates import NOBODY, Fate, Losses
+from loadtest.bench.soak.growth import THIS, VALUES
 from loadtest.bench.soak.plan import Victim
 from loadtest.bench.soak.run import MAX_FLOODING, Setting, Soaked, soak
 from loadtest.bench.verdicts import AtMost, Verdict, table
@@ -34,7 +35,7 @@ RELOADED = AtMost(20.0, "s")
 LOG_BYTES = AtMost(45.0, "MB")  # three children, 15 MB each (serving/local/logs.py)
 # An hour's growth of a process that goes on, by role; the allocator's steps are within it (guess).
 GROWTH = {"memory": AtMost(20.0, "MB/h"), "descriptors": AtMost(5.0, "/h"), "threads": AtMost(5.0, "/h")}
-JUDGED = ("gateway", "tandem up", "pool's supervisor")  # the others are killed before they could be seen to grow
+JUDGED = ("gateway", "tandem up", "pool's supervisor", THIS)  # the others are killed before they could be seen to grow
 MIN_PERIOD_S = 8.0  # less, and the next kill comes before the last is over
 
 
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         "--models",
         type=Path,
         default=MODEL_REPOSITORY,
-        help="a repository with digits; one with a text model adds embeddings",
+        help="a repository with digits; without a text model in it, a small one is made",
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the logs in this new folder")
     options = parser.parse_args(arguments)
@@ -83,7 +84,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def report(setting: Setting, found: Soaked) -> BenchReport:
-    of_mix, of_flood = losses(found.shots, found.kills), losses(found.flooding, found.kills)
+    of_mix, of_flood = found.mix, found.flood
     outages = found.longest_outages_s()
     verdicts = [
         Verdict("accepted requests lost", of_mix.num_lost, NONE, of_mix.listed() or f"{of_mix.num_accepted} accepted"),
@@ -100,25 +101,21 @@ def report(setting: Setting, found: Soaked) -> BenchReport:
         ),
         Verdict("longest reload", max((s for s, _ in found.reloads), default=0.0), RELOADED),
         *_growth(found),
-        Verdict("logs", found.growth.log_bytes[-1][1] / 1e6 if found.growth.log_bytes else None, LOG_BYTES),
+        _logs(found),
         Verdict("processes and segments left", len(found.left), NONE, ", ".join(found.left[:4])),
         Verdict("what was to be done and could not be", len(found.missed), NONE, "; ".join(found.missed[:3])),
     ]
-    lag_s = percentile((shot.lag_s for shot in found.shots), 0.99) or 0.0
-    took_s = [shot.took_s for shot in found.shots if shot.is_answered]
-    held = of_mix.held + of_flood.held
+    lag_s = percentile(found.lag_s, 0.99) or 0.0
     conditions = [
         f"{setting.duration_s / 60:g} minutes, {setting.rate_rps:g} requests/s of {', '.join(found.surfaces)}, Poisson, deadline 5 s; "
         f"a kill every {setting.period_s:g} s",
         f"the flood: {found.flood_rps:,.0f} requests/s, {setting.flood_times:g} times what a closed loop was answered, deadline 1 s; "
         f"{found.num_dropped} not sent, because {MAX_FLOODING} were under way",
-        f"the generator's lag p99 {lag_s * 1000:.1f} ms; answers p50 {(percentile(took_s, 0.5) or 0) * 1000:.1f} ms, "
-        f"p99 {(percentile(took_s, 0.99) or 0) * 1000:.1f} ms",
+        f"the generator's lag p99 {lag_s * 1000:.1f} ms; answers p50 {(percentile(found.took_s, 0.5) or 0) * 1000:.1f} ms, "
+        f"p99 {(percentile(found.took_s, 0.99) or 0) * 1000:.1f} ms",
     ]
-    parts = [_requests(of_mix, of_flood), _kills(found, of_mix), _processes(found)]
-    parts.append(
-        f"held by a gateway when it was killed, and gone with it: {held}; {_counted(found.slow) or 'no slow clients'}"
-    )
+    parts = [_summary(found), _requests(of_mix, of_flood), _kills(found), _processes(found)]
+    parts.append(_counted(found.slow) or "no slow clients")
     facts = {
         "mix": _json(of_mix),
         "flood": _json(of_flood),
@@ -127,6 +124,34 @@ def report(setting: Setting, found: Soaked) -> BenchReport:
         "processes": {name: _of_role(found, name) for name in sorted(found.growth.roles)},
     }
     return BenchReport(conditions, parts, verdicts, facts)
+
+
+def _summary(found: Soaked) -> str:
+    kinds = found.mix, found.flood
+    of_gateway = Victim.GATEWAY.value
+    of_servers = sum(kind.num_lost_to(one.value) for kind in kinds for one in Victim if one is not Victim.GATEWAY)
+    rest = sum(kind.num_lost for kind in kinds) - of_servers
+    times = Counter(kill.victim is Victim.GATEWAY for kill in found.kills)
+    judged = [
+        name
+        for name in JUDGED
+        if name in found.growth.roles and found.growth.roles[name].slope(VALUES["memory"]) is not None
+    ]
+    return "\n".join(
+        [
+            f"of {sum(kind.num_accepted for kind in kinds)} accepted requests",
+            f"  lost to {times[False]} kills of servers, models' processes and supervisors: {of_servers}",
+            f"  held by the gateway at its {times[True]} kills, and gone with it: {sum(kind.held for kind in kinds)}",
+            f"  lost otherwise, after {of_gateway} was back or when nothing was killed: {rest}",
+            f"growth is judged of: {', '.join(judged) or 'nothing, it was too short'}",
+        ]
+    )
+
+
+def _logs(found: Soaked) -> Verdict:
+    sizes, slope = found.growth.log_bytes, found.growth.log_slope()
+    note = "too short for a slope" if slope is None else f"{slope / 1e6:+.2f} MB/h"
+    return Verdict("logs", sizes[-1][1] / 1e6 if sizes else None, LOG_BYTES, note)
 
 
 def _growth(found: Soaked) -> Iterator[Verdict]:
@@ -146,34 +171,27 @@ def _requests(*kinds: Losses) -> str:
     return table(rows)
 
 
-def _kills(found: Soaked, of_mix: Losses) -> str:
-    rows = [("killed", "times", "lost", "late", "refused", "longest outage")]
-    outages, times = found.longest_outages_s(), Counter(kill.victim for kill in found.kills)
-    for victim in Victim:
-        who = victim.value
-        lost, refused = (
-            sum(count for (of, _), count in counts.items() if of == who) for counts in (of_mix.lost, of_mix.refused)
-        )
+def _kills(found: Soaked) -> str:
+    rows: list[tuple[str, ...]] = [("killed", "times", "lost", "… of the flood", "late", "refused", "longest outage")]
+    outages, times = found.longest_outages_s(), Counter(kill.victim.value for kill in found.kills)
+    for who in (*(victim.value for victim in Victim), NOBODY):
+        refused = sum(count for (of, _), count in found.mix.refused.items() if of == who)
         seconds = outages.get(who)
-        rows.append(
-            (
-                who,
-                str(times[victim]),
-                str(lost),
-                str(of_mix.late[who]),
-                str(refused),
-                "" if seconds is None else f"{seconds:.2f} s",
-            )
-        )
+        counts = times[who], found.mix.num_lost_to(who), found.flood.num_lost_to(who), found.mix.late[who], refused
+        rows.append((who, *map(str, counts), "" if seconds is None else f"{seconds:.2f} s"))
     return table(rows)
 
 
 def _processes(found: Soaked) -> str:
-    """First and last of the one of each role that lived longest."""
+    """First and last of the one of each role that lived longest, and the growth an hour of those that lived long enough."""
     rows: list[tuple[str, ...]] = [("process", "lives", "memory, MB", "highest", "descriptors", "threads")]
     for name, lives in sorted(found.growth.roles.items()):
         first, last = lives.ends_of_longest()
-        pairs = (f"{VALUES[what](first):.0f} → {VALUES[what](last):.0f}" for what in VALUES)
+        pairs = []
+        for value in VALUES.values():
+            slope = lives.slope(value)
+            an_hour = "" if slope is None else f" ({slope:+.1f}/h)"
+            pairs.append(f"{value(first):.0f} → {value(last):.0f}{an_hour}")
         memory, *others = pairs
         rows.append((name, str(len(lives.of)), memory, f"{lives.highest() / 1e6:.0f}", *others))
     return table(rows)

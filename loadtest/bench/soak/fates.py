@@ -58,6 +58,28 @@ class Losses:
     late: Counter[str] = field(default_factory=Counter)  # by who was killed
     words: dict[str, str] = field(default_factory=dict)  # what the first one was told that ended so
 
+    def add(self, shots: Iterable[Shot], kills: Sequence[Kill]) -> None:
+        """`kills`: all that were before the last of these ended, in their order in time."""
+        for shot in shots:
+            became = fate(shot)
+            self.num_sent += 1
+            self.fates[became] += 1
+            if became in (Fate.ANSWERED, Fate.TURNED_AWAY):
+                continue
+            kill = _met(shot, kills)
+            who = kill.victim.value if kill else NOBODY
+            if became is Fate.REFUSED:
+                self.refused[who, shot.tandem_error or str(shot.status)] += 1
+            elif became is Fate.LATE:
+                self.late[who] += 1
+            elif (
+                kill and kill.victim is Victim.GATEWAY and shot.status is None and shot.sent_s <= kill.gone_s + CLOSED_S
+            ):
+                self.held += 1
+            else:
+                self.lost[who, str(shot)] += 1
+                self.words.setdefault(str(shot), shot.error)
+
     @property
     def num_accepted(self) -> int:
         return self.num_sent - self.fates[Fate.REFUSED] - self.fates[Fate.TURNED_AWAY]
@@ -66,6 +88,9 @@ class Losses:
     def num_lost(self) -> int:
         """But for what a killed gateway held."""
         return self.lost.total()
+
+    def num_lost_to(self, who: str) -> int:
+        return sum(count for (killed, _), count in self.lost.items() if killed == who)
 
     def listed(self) -> str:
         return ", ".join(f"{count} × {what} ({who} was killed)" for (who, what), count in self.lost.most_common(4))
@@ -76,29 +101,6 @@ class Losses:
         for (_, what), count in self.refused.items():
             found[what] += count
         return found
-
-
-def losses(shots: Iterable[Shot], kills: Sequence[Kill]) -> Losses:
-    """`kills` in their order in time."""
-    found = Losses()
-    for shot in shots:
-        became = fate(shot)
-        found.num_sent += 1
-        found.fates[became] += 1
-        if became in (Fate.ANSWERED, Fate.TURNED_AWAY):
-            continue
-        kill = _met(shot, kills)
-        who = kill.victim.value if kill else NOBODY
-        if became is Fate.REFUSED:
-            found.refused[who, shot.tandem_error or str(shot.status)] += 1
-        elif became is Fate.LATE:
-            found.late[who] += 1
-        elif kill and kill.victim is Victim.GATEWAY and shot.status is None and shot.sent_s <= kill.gone_s + CLOSED_S:
-            found.held += 1
-        else:
-            found.lost[who, str(shot)] += 1
-            found.words.setdefault(str(shot), shot.error)
-    return found
 
 
 def _met(shot: Shot, kills: Sequence[Kill]) -> Kill | None:

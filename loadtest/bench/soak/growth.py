@@ -8,6 +8,7 @@ short for that says nothing, and is told to be so.
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 import threading
 from collections import defaultdict
@@ -17,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.processes import Process, family
+from loadtest.processes import look as process
 
 PAGE_BYTES = 4096
 WARM_UP_S = 60.0  # of each process: until its allocator has what it needs (guess, not measured)
 MIN_LIFE_S = 480.0  # after that, with a flood or two in it, or a step of the allocator is a slope (guess, not measured)
+THIS = "this bench"  # whose records must not grow either
 NUM_PARTS = 5  # of a life; a flood and the connections that it leaves last for less than one
 
 
@@ -45,6 +48,9 @@ class Lives:
 
     def longest(self) -> list[Sample]:
         return max(self.of.values(), key=lambda samples: samples[-1].at_s - samples[0].at_s)
+
+    def latest(self) -> Sample:
+        return max((samples[-1] for samples in self.of.values()), key=lambda sample: sample.at_s)
 
     def ends_of_longest(self) -> tuple[Sample, Sample]:
         """Its first sample after the warm-up, or its first, and its last."""
@@ -115,13 +121,22 @@ class Growth:
     log_bytes: list[tuple[float, int]] = field(default_factory=list)
     seen: dict[tuple[int, int], Process] = field(default_factory=dict)
 
+    def log_slope(self) -> float | None:
+        """Bytes an hour; None where the load was too short."""
+        slopes = list(
+            _slopes([Sample(at_s, size, 0, 0) for at_s, size in self.log_bytes], lambda one: one.memory_bytes)
+        )
+        return statistics.median(slopes) * 3600 if slopes else None
+
     def take(self, roots: Iterable[int], logs: Iterable[Path], at_s: float) -> None:
         for root in roots:
-            for process in family(root):
-                if (what := role(process)) and (sample := look(process, at_s)):
-                    known = process.pid, process.started_ticks
-                    self.seen[known] = process
+            for member in family(root):
+                if (what := role(member)) and (sample := look(member, at_s)):
+                    known = member.pid, member.started_ticks
+                    self.seen[known] = member
                     self.roles[what].of[known].append(sample)
+        if (this := process(os.getpid())) and (sample := look(this, at_s)):
+            self.roles[THIS].of[this.pid, this.started_ticks].append(sample)
         self.log_bytes.append((at_s, size_bytes(logs)))
 
 

@@ -29,7 +29,7 @@ from loadtest.processes import ROOT
 from loadtest.sending.bodies import encode, signature
 from loadtest.sending.inputs import bodies, digits
 from loadtest.sending.link import Request
-from loadtest.sending.sender import TIME_LIMIT_S, Load
+from loadtest.sending.sender import TIME_LIMIT_S, Load, event_loop
 from loadtest.sending.sent_request import Shot
 from serving.errors import HTTP
 from serving.http_client import address, request_bytes
@@ -65,10 +65,10 @@ def surfaces(url: str, metadata: dict[str, object], repository: Path) -> dict[st
         )
         for one in pixels
     ]
-    if text_model := _text_model(repository):
+    if embedder := text_model(repository):
         lines = [line for line in SENTENCES.read_text().splitlines() if line]
         texts = [
-            orjson.dumps({"model": text_model, "input": [line, other], "truncate": True})
+            orjson.dumps({"model": embedder, "input": [line, other], "truncate": True})
             for line, other in itertools.pairwise(lines)
         ]
         found["embeddings"] = [_request(url, "/v1/embeddings", text, json_headers) for text in texts]
@@ -103,7 +103,7 @@ def _png(digit: np.ndarray) -> bytes:
     return output.getvalue()
 
 
-def _text_model(repository: Path) -> str | None:
+def text_model(repository: Path) -> str | None:
     for variant in Repository(repository).readable()[0]:
         if variant.record.preprocessing is not None:
             found = from_json((variant.directory / variant.record.preprocessing).read_text())
@@ -129,23 +129,9 @@ def messages(metadata: dict[str, object]) -> list[bytes]:
 @contextmanager
 def calls(authority: str, requests: Sequence[bytes], arrivals: Iterable[float]) -> Iterator[Load]:
     """`open_load` over gRPC: beside the block, one channel; leaving the block waits for the last arrival and the last answer."""
-    load, failed = Load(began_s=time.monotonic()), list[BaseException]()
-
-    def body() -> None:
-        try:
-            asyncio.run(_send_calls(authority, requests, arrivals, load))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    try:
+    load = Load(began_s=time.monotonic())
+    with event_loop(lambda: _send_calls(authority, requests, arrivals, load), load.is_over):
         yield load
-    finally:
-        load.is_over.set()
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 async def _send_calls(authority: str, requests: Sequence[bytes], arrivals: Iterable[float], load: Load) -> None:

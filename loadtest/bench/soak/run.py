@@ -11,18 +11,20 @@ import signal
 import sys
 import threading
 import time
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from loadtest.arrivals import Arrivals, schedule
+from loadtest.bench import made_models
 from loadtest.bench.prove.restarts import RunningTandem, outage, segments, up
 from loadtest.bench.soak import mix
-from loadtest.bench.soak.fates import Kill
-from loadtest.bench.soak.growth import Growth, watched
+from loadtest.bench.soak.fates import Kill, Losses
+from loadtest.bench.soak.growth import THIS, Growth, watched
 from loadtest.bench.soak.plan import FLOOD_LASTS, Event, Kind, Victim, arrivals, events
 from loadtest.errors import CannotMeasure
 from loadtest.processes import TANDEM, Process, family, running, still_there
@@ -57,10 +59,13 @@ class Setting:
 
 @dataclass(slots=True)
 class Soaked:
-    """What happened. `shots` are of the mix, `flooding` of the clients that flood; `left`: processes and segments after the end."""
+    """What happened, counted while it does. `left`: processes and segments after the end."""
 
-    shots: list[Shot] = field(default_factory=list)
-    flooding: list[Shot] = field(default_factory=list)
+    mix: Losses = field(default_factory=Losses)
+    flood: Losses = field(default_factory=Losses)
+    took_s: array[float] = field(default_factory=lambda: array("d"))  # answers of the mix
+    lag_s: array[float] = field(default_factory=lambda: array("d"))  # of its generators
+    outages_s: dict[str, list[float | None]] = field(default_factory=dict)  # of each kill, by victim
     kills: list[Kill] = field(default_factory=list)
     growth: Growth = field(default_factory=Growth)
     reloads: list[tuple[float, int | None]] = field(default_factory=list)  # seconds, and the status
@@ -71,15 +76,22 @@ class Soaked:
     flood_rps: float = 0.0
     num_dropped: int = 0  # of the flood, by its client
 
+    def count(self, shots: Sequence[Shot]) -> None:
+        """Requests of the mix that ended after the last kill, in their order in time, and before the next."""
+        self.mix.add(shots, self.kills)
+        self.took_s.extend(shot.took_s for shot in shots if shot.is_answered)
+        self.lag_s.extend(shot.lag_s for shot in shots)
+        if self.kills:
+            kill = self.kills[-1]
+            found = outage((shot for shot in shots if not shot.is_refused), kill.at_s).recovered_s
+            self.outages_s.setdefault(kill.victim.value, []).append(found)
+
     def longest_outages_s(self) -> Mapping[str, float | None]:
         """By victim: from a kill until nothing but answers came, refusals of overload left out; None: it did not come before the next."""
-        found: dict[str, list[float | None]] = {}
-        shots = sorted((s for s in self.shots if not s.is_refused), key=lambda shot: shot.ended_s)
-        for number, kill in enumerate(self.kills):
-            end_s = self.kills[number + 1].at_s if number + 1 < len(self.kills) else float("inf")
-            its = [shot for shot in shots if kill.at_s <= shot.ended_s < end_s]
-            found.setdefault(kill.victim.value, []).append(outage(its, kill.at_s).recovered_s)
-        return {who: None if None in times else max(t for t in times if t is not None) for who, times in found.items()}
+        return {
+            who: None if None in times else max(t for t in times if t is not None)
+            for who, times in self.outages_s.items()
+        }
 
 
 @dataclass(slots=True)
@@ -92,11 +104,13 @@ class Soak:
     repository: Path
     found: Soaked
     metadata: dict[str, object]
+    loads: list[Load] = field(default_factory=list)
     began_s: float = 0.0
     threads: list[threading.Thread] = field(default_factory=list)
 
     def do(self, event: Event) -> None:
         """Kills at once; what lasts goes on beside."""
+        self._say(event.kind.name.lower() + (f" {event.victim.value}" if event.victim else ""))
         if event.kind is Kind.KILL and event.victim is not None:
             self._kill(event.victim)
             return
@@ -117,11 +131,26 @@ class Soak:
         if process is None:
             self.found.missed.append(f"{victim.value}: it was not there to be killed")
             return
+        self.count()
         at_s = time.monotonic()
         os.kill(process.pid, signal.SIGKILL)
         while still_there([process]) and time.monotonic() - at_s < GONE_S:
             time.sleep(0.001)
         self.found.kills.append(Kill(at_s, time.monotonic(), victim))
+
+    def count(self) -> None:
+        """Once a period, so that no more than a period's requests are kept; and says how it stands."""
+        shots = [shot for load in self.loads for shot in load.take()]
+        self.found.count(sorted(shots, key=lambda shot: shot.ended_s))
+        mix, roles = self.found.mix, self.found.growth.roles
+        fates = ", ".join(f"{count} {one.name.lower().replace('_', ' ')}" for one, count in mix.fates.items())
+        held = f", {mix.held} of them held by the gateway" if mix.held else ""
+        last = [(name, roles[name].latest()) for name in ("gateway", THIS) if name in roles]
+        memory = ", ".join(f"{name} {sample.memory_bytes / 1e6:.0f} MB" for name, sample in last)
+        self._say(f"{mix.num_sent} sent: {fates}{held}; {memory}")
+
+    def _say(self, what: str) -> None:
+        print(f"{time.monotonic() - self.began_s:7.1f} s  {what}", file=sys.stderr, flush=True)
 
     def _victim(self, victim: Victim) -> Process | None:
         is_other = victim in (Victim.OTHER_SERVER, Victim.OTHER_MODEL)
@@ -167,7 +196,7 @@ class Soak:
         requests = mix.flood(self.here.url, self.metadata)
         arrivals = schedule(Arrivals("poisson", self.found.flood_rps), self.setting.period_s * FLOOD_LASTS, seed=1)
         load = open_loop(requests, arrivals, MAX_FLOODING)
-        self.found.flooding += load.shots
+        self.found.flood.add(load.shots, self.found.kills)
         self.found.num_dropped += load.num_dropped
 
     def _slow(self) -> None:
@@ -215,6 +244,8 @@ def soak(setting: Setting, folder: Path, models: Path) -> Soaked:
     found = Soaked()
     repository = folder / "repository"
     shutil.copytree(models, repository)
+    if mix.text_model(repository) is None:
+        made_models.write(repository, (made_models.BASE, made_models.WORDS.onnx(), made_models.BESIDE))
     plan = events(setting.duration_s, setting.period_s)
     with _server(repository, folder) as (other_url, other):
         options = ["--no-measure", "--pool", f"cpu={other_url}"]
@@ -240,23 +271,18 @@ def _soak(now: Soak, plan: list[Event], folder: Path) -> None:
         return arrivals(setting.duration_s, rate_rps, rate_rps * SURGE_TIMES, kills_s, seed)
 
     with ExitStack() as running_now:
-        loads: list[Load] = []
         found.growth = running_now.enter_context(
             watched([here.process.pid, now.other], [folder / "state-0"], SAMPLES_EVERY_S, time.monotonic)
         )
         authority = f"127.0.0.1:{here.grpc_port}"
-        loads.append(running_now.enter_context(open_load(mix.mixed(by_surface), due(1 - GRPC_SHARE, 1))))
-        loads.append(running_now.enter_context(mix.calls(authority, mix.messages(now.metadata), due(GRPC_SHARE, 2))))
-        now.began_s = loads[0].began_s
+        now.loads.append(running_now.enter_context(open_load(mix.mixed(by_surface), due(1 - GRPC_SHARE, 1))))
+        now.loads.append(
+            running_now.enter_context(mix.calls(authority, mix.messages(now.metadata), due(GRPC_SHARE, 2)))
+        )
+        now.began_s = now.loads[0].began_s
         for event in plan:
             time.sleep(max(0.0, now.began_s + event.at_s - time.monotonic()))
-            _say(now, event)
             now.do(event)
     for thread in now.threads:
         thread.join()
-    found.shots = sorted((shot for load in loads for shot in load.shots), key=lambda shot: shot.ended_s)
-
-
-def _say(now: Soak, event: Event) -> None:
-    what = event.kind.name.lower() + (f" {event.victim.value}" if event.victim else "")
-    print(f"{time.monotonic() - now.began_s:7.1f} s  {what}", file=sys.stderr, flush=True)
+    now.count()

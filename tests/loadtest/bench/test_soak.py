@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.soak.fates import Fate, Kill, fate, losses
-from loadtest.bench.soak.growth import MIN_LIFE_S, VALUES, WARM_UP_S, Growth, Lives, Sample, role
+from loadtest.bench.soak.fates import Fate, Kill, Losses, fate
+from loadtest.bench.soak.growth import MIN_LIFE_S, THIS, VALUES, WARM_UP_S, Growth, Lives, Sample, role
 from loadtest.bench.soak.plan import SURGE_S, Kind, Victim, arrivals, events
+from loadtest.bench.soak.run import Soaked
 from loadtest.processes import Process
+from loadtest.sending.sender import Load
 from loadtest.sending.sent_request import Shot
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +56,8 @@ def test_what_is_accepted_and_not_answered_is_lost(ended: Shot, expected: Fate) 
 def test_a_loss_counts_for_what_was_killed_last_before_it_ended_unless_that_was_long_ago() -> None:
     kills = [Kill(AT_S, AT_S, Victim.SERVER), Kill(AT_S + 40, AT_S + 40, Victim.MODEL)]
     ended = [shot(500, at_s) for at_s in (AT_S - 1, AT_S + 1, AT_S + 39, AT_S + 41, AT_S + 42)]
-    found = losses(ended, kills)
+    found = Losses()
+    found.add(ended, kills)
     assert found.num_lost == found.num_accepted == 5
     killed = Counter(who for who, _ in found.lost.elements())
     assert killed == {"nobody": 2, Victim.SERVER.value: 1, Victim.MODEL.value: 2}
@@ -63,7 +66,8 @@ def test_a_loss_counts_for_what_was_killed_last_before_it_ended_unless_that_was_
 def test_what_a_killed_gateway_held_is_counted_apart_and_what_came_after_its_end_is_lost() -> None:
     kills = [Kill(AT_S, AT_S + 0.1, Victim.GATEWAY)]
     held, after, refused = shot(None), shot(None, AT_S + 4, 2.0), shot(None, is_sent=False)
-    found = losses([held, after, refused, honest(503, "not_ready")], kills)
+    found = Losses()
+    found.add([held, after, refused, honest(503, "not_ready")], kills)
     assert (found.held, found.num_lost, found.num_accepted) == (1, 1, 2)
     assert found.refused == {("the gateway", "not_ready"): 1}
 
@@ -135,6 +139,29 @@ def test_servers_are_told_apart_by_their_command_line_and_logs_are_counted(tmp_p
     growth = Growth()
     growth.take([os.getpid()], [tmp_path], 5.0)
     assert growth.log_bytes == [(5.0, 10)]
+    assert growth.log_slope() is None
+    assert growth.roles[THIS].latest().memory_bytes > 0
+
+
+def test_logs_have_a_slope_too() -> None:
+    growth = Growth(log_bytes=[(5.0 * number, 1000 * number) for number in range(200)])
+    assert growth.log_slope() == pytest.approx(720_000)
+
+
+def test_a_soak_keeps_counts_and_no_requests() -> None:
+    """Each kill's outage lasts until the first answer after which nothing but answers came, before the next kill."""
+    found, load = Soaked(), Load()
+    for number, ends_s in enumerate([(1.0, 2.0), (0.5, 3.0, 4.0)]):
+        at_s = AT_S + 10 * number
+        load.shots += [shot(200 if number == 0 or end_s > 2 else 500, at_s + end_s) for end_s in ends_s]
+        found.kills.append(Kill(at_s, at_s, Victim.SERVER))
+        found.count(load.take())
+        assert load.shots == []
+    assert found.mix.num_sent == len(found.lag_s) == 5
+    assert len(found.took_s) == 4
+    assert found.mix.num_lost_to(Victim.SERVER.value) == 1
+    assert found.outages_s == {Victim.SERVER.value: [1.0, 3.0]}
+    assert found.longest_outages_s() == {Victim.SERVER.value: 3.0}
 
 
 @pytest.mark.triton
