@@ -20,11 +20,12 @@ from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 
 LIMITS = {  # option -> what it limits
-    "max_drop": "Most top-1 accuracy that a variant may lose against FP32.",
-    "min_agreement": "Least share of answers that must be FP32's.",
+    "max_drop": "Most that a variant may lose against FP32 by the labels: of top-1, F1, R², nDCG@10, mAP or mIoU, by task.",
+    "min_agreement": "Least likeness to FP32's answers: the share that agrees, F1, R², Kendall's tau, mAP or mIoU, by task.",
     "min_cosine_mean": "Least mean cosine of the vectors to FP32's.",
     "min_cosine_worst": "Least cosine of any vector to FP32's.",
     "min_recall_at_10": "Least share of FP32's ten nearest neighbours that must stay.",
+    "max_noise_ratio": "Most noise beside FP32's numbers, as a share of their own size (root mean squares).",
     "max_absolute_error": "Largest difference of any number from FP32's.",
     "max_relative_error": "Largest difference from FP32's, as a share of its size.",
     "max_probability_difference": "Most that any probability may move.",
@@ -32,10 +33,16 @@ LIMITS = {  # option -> what it limits
 }
 
 
+TASKS = (
+    *("classification", "multi-label", "regression", "embedding", "reranking", "token-classification"),
+    *("question-answering", "detection", "segmentation", "anomaly", "other"),
+)
+
+
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """An option per limit; defaults are stated in the record."""
     for name, says in reversed(LIMITS.items()):
-        most = None if name.endswith("_error") else 1
+        most = None if name.endswith(("_error", "_ratio")) else 1
         command = click.option(f"--{name.replace('_', '-')}", type=click.FloatRange(0, most), help=says)(command)
     return command
 
@@ -79,8 +86,8 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--task",
-    type=click.Choice(["classification", "embedding", "other"]),
-    help="What the model is for. Default: what the source says.",
+    type=click.Choice(TASKS),
+    help="What the model is for, and so what judges it. Default: what the source says.",
 )
 @click.option("--opset", type=click.IntRange(7, 21), help="ONNX operator set. Default: 18.")
 @click.option(
@@ -113,6 +120,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Share of a folder that may be unreadable. Default: 0.1.",
 )
 @click.option("--i-accept-ungated", "accepts_ungated", is_flag=True, help="Serve it unproven; every receipt says so.")
+@click.option(
+    "--worse-is-fine", "accepts_worse", is_flag=True, help="Publish a version that is worse than the one before it."
+)
 @click.option(
     "--keep-data/--no-keep-data",
     "keeps_data",

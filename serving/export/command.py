@@ -32,7 +32,7 @@ from serving.export.recipes import RecipeModel
 from serving.export.sources import checks
 from serving.export.sources.graphs import examples
 from serving.export.speed import EnginePython
-from serving.repository import PASSED, UNTRAINED, Variant
+from serving.repository import PASSED, UNTRAINED, Gate, Variant
 from serving.repository.preprocessing import ImagePreprocessing
 
 
@@ -141,6 +141,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
         limits=Limits.chosen(options.limits or {}),
         metric=load_metric(options.metric, is_trusted=options.is_trusted) if options.metric else None,
         accepts_ungated=options.accepts_ungated,
+        accepts_worse=options.accepts_worse,
         keeps_data=options.keeps_data is not False,
         queue_delay_us=options.queue_delay_us or 0,
         is_for_tensorrt=options.is_for_tensorrt,
@@ -171,7 +172,16 @@ def _proof(variant: Variant) -> str:
     if gate.headline is None:
         return "ungated: nothing proves it"
     beside = "" if gate.headline.reference is None else f" (FP32 {gate.headline.reference:.4f})"
-    return f"{gate.headline.metric} {gate.headline.value:.4f}{beside}"
+    return f"{gate.headline.metric} {gate.headline.value:.4f}{beside}{_beside_previous(gate)}"
+
+
+def _beside_previous(gate: Gate) -> str:
+    if gate.previous is None:
+        return ""
+    first, version = gate.previous.checks[0], gate.previous.version
+    if first.reference is not None:
+        return f", version {version} {first.reference:.4f} on the same rows"
+    return f", {first.metric} with version {version} {first.value:.4f}"
 
 
 @contextmanager

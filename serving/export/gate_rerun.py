@@ -23,12 +23,13 @@ from serving.export.data.npz import read_npz
 from serving.export.data.reading import read
 from serving.export.exported_model import Run
 from serving.export.gates import file, rows
-from serving.export.gates.limits import ROW_DIFFERENCE, RULES, TOP1, NonFinite, RowsDiffer, digits
-from serving.export.gates.metrics import Measurement, count_non_finite, measure
+from serving.export.gates.limits import QUALITY, ROW_DIFFERENCE, RULES, NonFinite, RowsDiffer, digits
+from serving.export.gates.metrics import count_non_finite
+from serving.export.gates.tasks import Measurement, Rows, measure
 from serving.export.onnx_session import Session
 from serving.export.progress import Progress
 from serving.export.variants.as_on_gpu import as_on_gpu
-from serving.repository import GATE_DATA_FILE, Check, Variant
+from serving.repository import CLASSIFICATION, GATE_DATA_FILE, Check, Variant
 from serving.repository.preprocessing import from_json
 
 # precision -> what computes it; on the plain CPU provider the file is FP32's
@@ -109,8 +110,10 @@ class Rerun:
         reference, gate = self._fp32_answers(), variant.record.gate
         if [a.shape for a in answers] != [r.shape for r in reference]:
             raise UserError(f"{variant.name} answers in other shapes than {self._fp32.name}")
-        labels = self._data.labels if gate.check(TOP1) is not None else None
-        found = {m.metric: m for m in measure(variant.record.task, answers, reference, labels)}
+        labels = self._data.labels if any(check.metric in QUALITY for check in gate.checks) else None
+        shares = file.probability_outputs(self._fp32.model_path.read_bytes())
+        rows_of = Rows(variant.record.task, labels, _class_names(self._fp32), self._data.inputs, probabilities=shares)
+        found = {m.metric: m for m in measure(rows_of, answers, reference)}
         checks, missing = [], []
         for recorded in gate.checks:
             if recorded.metric == ROW_DIFFERENCE:
@@ -123,14 +126,14 @@ class Rerun:
 
     def _is_comparable(self, variant: Variant, recorded: Check) -> bool:
         """Says whether the metric can be measured here: FP32 was compared with its framework, which is absent; accuracy needs none."""
-        return variant.record.gate.reference == "fp32" or recorded.metric == TOP1
+        return variant.record.gate.reference == "fp32" or recorded.metric in QUALITY
 
     def _why_missing(self, variant: Variant, metrics: list[str]) -> str:
         gate = variant.record.gate
         if own := [metric for metric in metrics if metric not in RULES]:
             return f"not measured again: {', '.join(own)}, whose function is not kept"
-        if TOP1 in metrics:
-            return f"not measured again: {TOP1}, because the data has no labels"
+        if by_labels := [metric for metric in metrics if metric in QUALITY]:
+            return f"not measured again: {by_labels[0]}, because the data has no labels"
         return f"not measured again: {', '.join(metrics)}, because {gate.reference} is not here"
 
     def _check(self, variant: Variant, recorded: Check, now: Measurement) -> Check:
@@ -187,13 +190,18 @@ def _kept(fp32: Variant) -> Dataset:
 def _given(fp32: Variant, path: Path, progress: Progress) -> Dataset:
     """Reads data as an export does, with the files beside the model."""
     record, folder = fp32.record, fp32.directory
-    labels = tuple((folder / record.labels).read_text(encoding="utf-8").splitlines()) if record.labels else None
-    preprocessing = None
+    labels, preprocessing = _class_names(fp32), None
     if record.preprocessing:
         file = folder / record.preprocessing
         preprocessing = from_json(file.read_text(encoding="utf-8"), str(file))
     beside = {name: (folder / name).read_bytes() for name in record.files if "/" not in name and name.endswith(".json")}
-    return read(path, record.inputs, len(labels) if labels else None, preprocessing, beside, labels, progress=progress)
+    num_labels = len(labels) if labels and record.task == CLASSIFICATION else None
+    return read(path, record.inputs, num_labels, preprocessing, beside, labels, progress=progress)
+
+
+def _class_names(fp32: Variant) -> tuple[str, ...] | None:
+    file_name = fp32.record.labels
+    return tuple((fp32.directory / file_name).read_text(encoding="utf-8").splitlines()) if file_name else None
 
 
 def _beside(limit: float | None, was: float | None, now: float | None) -> float | None:

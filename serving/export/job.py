@@ -16,6 +16,7 @@ from serving.export.gates.custom import Metric
 from serving.export.gates.limits import Limits
 from serving.export.progress import Progress, silent
 from serving.export.speed import EnginePython
+from serving.repository import Variant
 
 AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
 
@@ -34,6 +35,7 @@ class ExportSpec:
     is_for_tensorrt: bool = False
     int8_range: str = AUTO
     seconds: float = 1.0  # of timing, per batch size
+    accepts_worse: bool = False  # than the version before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,7 @@ class ExportJob:
     calibration: Arrays | None
     engines: Mapping[str, EnginePython]
     progress: Progress = silent
+    previous: Variant | None = None  # the FP32 that a new version would replace
 
     @property
     def inputs(self) -> Arrays:

@@ -8,6 +8,7 @@ FP32; BF16 runs on OpenVINO; an engine whose answers were not compared gets no f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -15,18 +16,21 @@ from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, GateRefused, UserError
 from serving.export import onnx_session
+from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, Run
-from serving.export.gates import accuracy
+from serving.export.gates import accuracy, previous
 from serving.export.gates.file import Interface, check_file, row_limit
 from serving.export.gates.limits import ROUGH_ROWS, ROW_DIFFERENCE, TypeNotProven
 from serving.export.job import ExportJob
 from serving.export.onnx_session import Session
 from serving.export.speed.kernels import problems
 from serving.export.speed.process import profiled, running
+from serving.export.speed.results import NAMES
 from serving.export.variants.as_on_gpu import as_on_gpu
 from serving.export.variants.candidate import Candidate
 from serving.export.variants.graph import num_products_in
-from serving.repository import Gate
+from serving.measure.machine import card_name, processor_key
+from serving.repository import Gate, Previous
 
 PLAIN, OPENVINO, CUDA, AS_ON_GPU = "cpu", "openvino", "cuda", "a GPU's stand-in"
 PROVIDER = "CUDAExecutionProvider"
@@ -55,7 +59,33 @@ class Judge:
                 theirs = onnx_session.in_batches(exported.run, job.inputs, exported.max_batch_size)
             gate = self._judge(candidate, theirs, exported.framework, PLAIN)
         self._also_on_openvino(candidate)
-        return candidate, gate
+        return candidate, replace(gate, previous=self._beside_previous())
+
+    def _beside_previous(self) -> Previous | None:
+        """Compares the new FP32 with the version that it would replace. Raises Worse."""
+        job, exported = self._job, self._job.exported
+        old = job.previous
+        if old is None or job.data is None or exported.is_untrained or old.record.is_untrained:
+            return None
+        spec = job.spec
+        with job.step(f"comparing with version {old.record.model_version}"):
+            found = previous.compare(
+                old,
+                exported.model,
+                self._reference,
+                job.data,
+                task=exported.task,
+                names=exported.labels,
+                limits=spec.limits,
+                metric=spec.metric,
+            )
+        if found is None:
+            return None
+        if found.previous is None:
+            self.warnings.append(f"not compared with version {old.record.model_version}: {found.why}")
+        elif not spec.accepts_worse:
+            previous.refuse_if_worse(job.name("fp32"), found.previous)
+        return found.previous
 
     def judge(self, candidate: Candidate) -> Gate:
         """Judges a candidate beside FP32, computed as a server that may have this file would compute it. Raises GateRefused."""
@@ -119,12 +149,29 @@ class Judge:
         with self._job.step(f"proving {full_name}{'' if engine == PLAIN else f' on {engine}'}"):
             check_file(full_name, candidate.model, Interface.of(self._job.exported))
             if engine == PLAIN:
-                return self._gate(full_name, candidate.model, reference, name, None)
-            if engine == AS_ON_GPU:
+                gate = self._gate(full_name, candidate.model, reference, name, None)
+            elif engine == AS_ON_GPU:
                 stand_in = Session(full_name, as_on_gpu(candidate.model))
-                return self._gate(full_name, candidate.model, reference, name, stand_in.run)
-            with running(self._job.engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
-                return self._gate(full_name, candidate.model, reference, name, run)
+                gate = self._gate(full_name, candidate.model, reference, name, stand_in.run)
+            else:
+                with running(self._job.engines[engine], candidate.model, candidate.precision, num_threads=1) as run:
+                    gate = self._gate(full_name, candidate.model, reference, name, run)
+        return replace(gate, judged_on=self._judged_on(engine), calibration=self._calibration(candidate))
+
+    def _judged_on(self, engine: str) -> str:
+        """Names the library that computes the answers, and the processor or card."""
+        if engine in (PLAIN, AS_ON_GPU):
+            how = ", rounded as on a GPU" if engine == AS_ON_GPU else ""
+            return f"ONNX Runtime {onnx_session.VERSION}, its CPU provider on {processor_key()}{how}"
+        device = card_name() if engine == CUDA else processor_key()
+        return f"{NAMES[engine]} by ONNX Runtime {self._job.engines[engine].version} on {device}"
+
+    def _calibration(self, candidate: Candidate) -> str:
+        rows = self._job.calibration
+        if not candidate.is_calibrated or not rows:
+            return ""
+        data = Dataset("calibration", rows, None)
+        return f"{data.num_samples} rows, SHA-256 {data.digest[:12]}, none of which judged"
 
     def _gate(
         self, full_name: str, model: bytes, reference: Sequence[NDArray[Any]], name: str, run: Run | None
@@ -134,5 +181,7 @@ class Judge:
             return accuracy.untrained(full_name, model, self._reference, job.inputs, size, run)
         if job.data is None:
             return accuracy.ungated(full_name, model, job.inputs, size, run)
-        task = job.exported.task
-        return accuracy.judge(full_name, model, reference, name, job.data, task, size, spec.limits, spec.metric, run)
+        task, names = job.exported.task, job.exported.labels
+        return accuracy.judge(
+            full_name, model, reference, name, job.data, task, size, spec.limits, spec.metric, run, names
+        )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, Run
 
+VERSION: str = ort.__version__
 _MAX_THREADS = 8  # guess, not measured: gates are not timed, and a build machine has other work
 
 

@@ -72,6 +72,7 @@ class ExportOptions:
     limits: Mapping[str, float] | None = None
     max_bad_ratio: float | None = None
     accepts_ungated: bool = False
+    accepts_worse: bool = False
     keeps_data: bool | None = None
     keeps_slow: bool = False
     queue_delay_us: int | None = None
@@ -150,7 +151,7 @@ def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
 def _labels(options: ExportOptions) -> tuple[str, ...] | None:
     """Reads the names of the classes from a transformers folder that states them."""
     config = Path(options.source.removeprefix("hf:")).expanduser() / "config.json"
-    if options.kind != "hf" or not config.is_file() or options.task in ("embedding", "other"):
+    if options.kind != "hf" or not config.is_file() or options.task not in (None, "classification"):
         return None
     names = json.loads(config.read_text(encoding="utf-8")).get("id2label")
     if not isinstance(names, dict) or not names:
@@ -172,6 +173,8 @@ def _check_together(options: ExportOptions) -> None:
         if judging:
             why = "random weights are not judged" if kind == recipes.SPEED else "without --data nothing is judged"
             raise UserError(f"{judging[0]} does not apply: {why}; leave it off")
+    if options.accepts_worse and not has_data:
+        raise UserError("--worse-is-fine is about a comparison on the data, and there is none: give some with --data")
     if options.accepts_ungated and options.data is not None:
         raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
     if options.example is not None and (sizes := [name for name in SIZES if getattr(options, name) is not None]):

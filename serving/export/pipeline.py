@@ -135,7 +135,7 @@ def export(
     precisions = spec.precisions or exported.precisions
     if data is not None and calibration is None and variants.calibrates(exported.model, precisions):
         data, calibration = data.divided()
-    job = ExportJob(spec, exported, data, calibration, engines, progress)
+    job = ExportJob(spec, exported, data, calibration, engines, progress, _before(repository, spec.model))
     precisions, left_out = _precisions(job)
 
     with job.step("checking the exported graph"):
@@ -153,6 +153,12 @@ def export(
     written = publish_all(repository, _publications(repository, job, served.variants, {**left_out, **refused}))
     warnings = (*search.warnings, *judge.warnings, *timing.warnings, *served.warnings, *_outdated(repository, written))
     return ExportResult(tuple(written), refused, left_out, warnings)
+
+
+def _before(repository: Path, model: str) -> Variant | None:
+    """The FP32 that an export would replace. One whose record cannot be read proves nothing."""
+    known, _ = Repository(repository).readable()
+    return next((one for one in known if one.name == f"{model}-fp32"), None)
 
 
 def prove(job: ExportJob, candidate: Candidate, load: Load | None, publications: Publications) -> ProvenVariant:

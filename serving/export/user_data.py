@@ -16,11 +16,13 @@ from serving.export.data import reading
 from serving.export.data import reading as digits
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, fits
+from serving.export.gates.file import probability_outputs
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits, option
-from serving.export.gates.metrics import measure
+from serving.export.gates.tasks import Rows, measure
 from serving.export.onnx_session import answers
 from serving.export.progress import Progress, silent
 from serving.export.sources.graphs.examples import NUM_ROWS, first_rows
+from serving.repository import CLASSIFICATION
 from serving.repository.preprocessing import ImagePreprocessing
 
 _NUM_ROWS = 4  # tell which numbers there are, not what they are
@@ -35,7 +37,7 @@ def to_judge(
     return reading.read(
         Path(path),
         exported.inputs,
-        num_labels=len(exported.labels) if exported.labels else None,
+        num_labels=len(exported.labels) if exported.labels and exported.task == CLASSIFICATION else None,
         preprocessing=exported.preprocessing,
         beside=exported.files,
         labels=exported.labels,
@@ -78,7 +80,8 @@ def check_limits(limits: Limits, exported: ExportedModel, data: Dataset) -> None
     labels = None if data.labels is None else data.labels[:_NUM_ROWS]
     try:
         found = answers(exported.model, rows, exported.max_batch_size)
-        measured = measure(exported.task, found, found, labels)
+        shares = probability_outputs(exported.model)
+        measured = measure(Rows(exported.task, labels, exported.labels, rows, probabilities=shares), found, found)
     except GateRefused:
         return  # FP32's own gate says what is wrong
     known = {*(RULES[one.metric].limit for one in measured), RULES[ROW_DIFFERENCE].limit}

@@ -36,9 +36,29 @@ UNTRAINED = "untrained: speed only"  # random weights: there is nothing to be ri
 BASES = (LABELS, AGREEMENT, NOTHING, UNTRAINED)
 
 CLASSIFICATION = "classification"
+MULTI_LABEL = "multi-label"
+REGRESSION = "regression"
 EMBEDDING = "embedding"
+RERANKING = "reranking"
+TOKEN_CLASSIFICATION = "token-classification"
+QUESTION_ANSWERING = "question-answering"
+DETECTION = "detection"
+SEGMENTATION = "segmentation"
+ANOMALY = "anomaly"
 OTHER = "other"
-TASKS = (CLASSIFICATION, EMBEDDING, OTHER)
+TASKS = (
+    CLASSIFICATION,
+    MULTI_LABEL,
+    REGRESSION,
+    EMBEDDING,
+    RERANKING,
+    TOKEN_CLASSIFICATION,
+    QUESTION_ANSWERING,
+    DETECTION,
+    SEGMENTATION,
+    ANOMALY,
+    OTHER,
+)
 
 CPU_ENGINES = ("cpu", "openvino")
 GPU_ENGINES = ("cuda", "tensorrt")
@@ -108,6 +128,15 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Previous:
+    """A new FP32 beside the version before it, on the same rows. A check's `reference` is the old version's value."""
+
+    version: int
+    digest: str  # SHA-256 of the old file
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """The proof that a variant answers as it should. The first check is the one that tables show."""
 
@@ -118,6 +147,9 @@ class Gate:
     dataset: str
     dataset_digest: str
     batch_sizes: tuple[int, ...]  # whose rows were compared with the rows computed alone
+    judged_on: str = ""  # the library that computed the answers, and the processor
+    calibration: str = ""  # the rows that set the file's ranges, which are none of those that judged it
+    previous: Previous | None = None  # of a model's new version
 
     def __post_init__(self) -> None:
         _known(self.basis, BASES, "basis")

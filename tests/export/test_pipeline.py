@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ from serving.export.publish import writing
 from serving.export.sources import onnx_file
 from serving.export.variants.candidate import Candidate
 from serving.local.devices import installed
-from serving.measure.machine import has_instructions
+from serving.measure.machine import has_instructions, processor_key
 from serving.repository import Repository
 
 from . import spoil
@@ -63,6 +64,11 @@ def test_a_file_becomes_a_model_with_its_variants_and_its_data(
     assert (fp32.directory / "gate.npz").is_file()
     assert not (int8.directory / "gate.npz").exists()
     assert "static QDQ" in int8.record.source
+    assert fp32.record.gate.judged_on.startswith("ONNX Runtime 1.")
+    assert processor_key() in fp32.record.gate.judged_on
+    assert int8.record.gate.calibration.startswith("90 rows, SHA-256 ")
+    assert fp32.record.gate.calibration == ""
+    assert fp32.record.pools["gpu"].reason == "the baseline; answers judged on a CPU stand-in, not timed"
     assert {row.ratio for row in fp32.record.speed} <= {1.0}
 
 
@@ -80,6 +86,55 @@ def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_be
     assert new.record.model_version == 2
     assert (new.directory / "1/model.onnx").read_bytes() == exported.model
     assert (new.directory / "2/model.onnx").is_file()
+
+
+def test_a_new_version_is_judged_beside_the_one_before_it_on_the_same_rows(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
+    asked = replace(ASKED, precisions=("fp32",))
+    [first] = export(exported, held_out, tmp_path, asked).published
+    assert first.record.gate.previous is None
+    spoilt = replace(exported, model=spoil.perturbed(exported.model))
+    with pytest.raises(GateRefused, match=r"top1 .* is worse than the 0\.98\d* of version 1 .*--worse-is-fine"):
+        export(spoilt, held_out, tmp_path, asked)
+    [worse] = export(spoilt, held_out, tmp_path, replace(asked, accepts_worse=True)).published
+    [better] = export(exported, held_out, tmp_path, asked).published
+    for new, version, is_better in ((worse, 1, False), (better, 2, True)):
+        previous = new.record.gate.previous
+        assert previous is not None
+        assert (previous.version, new.record.model_version) == (version, version + 1)
+        assert (previous.checks[0].value > (previous.checks[0].reference or 0)) is is_better
+    unlabelled = Dataset("rows", held_out.inputs, None)
+    [told] = export(spoilt, unlabelled, tmp_path, asked).published  # nobody knows which of the two is right
+    assert told.record.gate.previous is not None
+    assert all(check.limit is None for check in told.record.gate.previous.checks)
+
+
+def test_a_metric_of_the_users_says_too_which_version_is_worse(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
+    def errors(reference: Any, answers: Any, labels: Any) -> dict[str, tuple[float, float, bool]]:
+        return {"errors": (float((answers[0].argmax(1) != held_out.labels).mean()), 1.0, False)}
+
+    asked = replace(ASKED, precisions=("fp32",), metric=errors)
+    unlabelled = Dataset("rows", held_out.inputs, None)
+    export(exported, unlabelled, tmp_path, asked)
+    with pytest.raises(GateRefused, match=r"errors .* of version 1"):
+        export(replace(exported, model=spoil.perturbed(exported.model)), unlabelled, tmp_path, asked)
+
+
+def test_a_version_with_other_inputs_is_not_compared_which_is_told(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
+    asked = replace(ASKED, precisions=("fp32",))
+    export(exported, held_out, tmp_path, asked)
+    other = onnx_file.load(tmp_path / "mine-fp32/1/model.onnx", SourceOptions(), lambda *_: None)
+    renamed = spoil.with_renamed_input(other.model)
+    inputs = (replace(other.inputs[0], name="picture"),)
+    data = Dataset("rows", {"picture": held_out.inputs["image"]}, held_out.labels)
+    example = {"picture": held_out.inputs["image"][:8]}
+    outcome = export(replace(other, model=renamed, inputs=inputs, example=example), data, tmp_path, asked)
+    assert "not compared with version 1" in outcome.warnings[0]
 
 
 def test_a_variant_that_a_new_export_did_not_make_again_is_told(

@@ -16,10 +16,10 @@ from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, Run
 from serving.export.gates import rows
 from serving.export.gates.custom import Metric, custom_checks
-from serving.export.gates.file import row_limit
+from serving.export.gates.file import probability_outputs, row_limit
 from serving.export.gates.limits import (
+    QUALITY,
     ROUGH_ROWS,
-    TOP1,
     AccuracyLost,
     AnswersDiffer,
     AnswersMoved,
@@ -29,7 +29,8 @@ from serving.export.gates.limits import (
     ShapesDiffer,
     spoken,
 )
-from serving.export.gates.metrics import count_non_finite, measure
+from serving.export.gates.metrics import count_non_finite
+from serving.export.gates.tasks import Rows, measure
 from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository import AGREEMENT, LABELS, NOTHING, OTHER, UNTRAINED, Check, Gate
 
@@ -48,24 +49,28 @@ def judge(
     limits: Limits | None = None,
     metric: Metric | None = None,
     run: Run | None = None,
+    names: tuple[str, ...] | None = None,
 ) -> Gate:
     """The gate's record, or a GateRefused.
 
     `reference`: all outputs of FP32, or of the framework, on the same data, [n, …] each. `run` stands in for the plain CPU
-    provider where another engine computes the variant (BF16): one batch of inputs -> all outputs.
+    provider where another engine computes the variant (BF16): one batch of inputs -> all outputs. `names`: of the classes.
     """
     limits, candidate = limits or Limits(), _Candidate(name, model, max_batch_size, run)
     answers = candidate.answers(data.inputs)
     _check_comparable(name, answers, reference, reference_name)
     checks = custom_checks(metric, reference, answers, data.labels) if metric else []
-    measured = measure(task, answers, reference, data.labels, f"{data.name}: labels")
+    where = f"{data.name}: labels"
+    measured = measure(
+        Rows(task, data.labels, names, data.inputs, where, probability_outputs(model)), answers, reference
+    )
     checks += [limits.check(m.metric, m.value, m.reference, is_judged=m.is_judged) for m in measured]
     for check in checks:
         if problem := refusal(name, check, reference_name):
             raise problem
     checks += candidate.row_checks(data.inputs, limits)
     return Gate(
-        basis=LABELS if any(m.metric == TOP1 for m in measured) else AGREEMENT,
+        basis=LABELS if any(m.metric in QUALITY for m in measured) else AGREEMENT,
         reference=reference_name,
         checks=tuple(checks),
         num_samples=data.num_samples,
@@ -90,7 +95,7 @@ def untrained(
     candidate = _Candidate(name, model, max_batch_size, run)
     answers = candidate.answers(inputs)
     _check_comparable(name, answers, reference, FP32)
-    checks = [Limits().check(m.metric, m.value, is_judged=False) for m in measure(OTHER, answers, reference, None)]
+    checks = [Limits().check(m.metric, m.value, is_judged=False) for m in measure(Rows(OTHER), answers, reference)]
     checks += candidate.row_checks(inputs, Limits())
     data = Dataset("made-up inputs", inputs, None)
     sizes = rows.batch_sizes(max_batch_size)
@@ -101,9 +106,9 @@ def refusal(name: str, check: Check, reference_name: str) -> GateRefused | None:
     """What a check that did not pass is called; None where it passed."""
     if check.has_passed and abs(check.value) < float("inf"):  # without a limit it still has to be a number
         return None
-    if check.metric == TOP1 and check.reference is not None and check.limit is not None:
+    if check.metric in QUALITY and check.reference is not None and check.limit is not None:
         drop = round(check.reference - check.limit, 6)
-        return AccuracyLost(name, check.value, check.reference, drop, reference_name)
+        return AccuracyLost(name, check.value, check.reference, drop, reference_name, check.metric)
     if check.metric == "probability_difference" and check.limit is not None:
         return AnswersMoved(name, check.value, check.limit, reference_name)
     return AnswersDiffer(name, check, reference_name)

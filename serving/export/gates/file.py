@@ -70,6 +70,41 @@ def row_limit(model: bytes) -> float:
     return HALF_ROWS if any(tensor.data_type in half for tensor in proto.graph.initializer) else EXACT_ROWS
 
 
+_PASSED_ON = (
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Slice",
+    "Gather",
+    "Split",
+    "Concat",
+)
+_ROUNDED = ("QuantizeLinear", "DequantizeLinear")
+_SHARES = ("Sigmoid", "HardSigmoid", "Softmax")
+
+
+def probability_outputs(model: bytes) -> frozenset[int]:
+    """The outputs, by their place, that hold what comes out of a sigmoid or softmax, if only among other things."""
+    graph = _parsed("the model", model).graph
+    makers = {name: node for node in graph.node for name in node.output}
+
+    def holds_shares(name: str, seen: set[str]) -> bool:
+        node = makers.get(name)
+        if node is None or name in seen:
+            return False
+        seen.add(name)
+        if node.op_type in _SHARES:
+            return True
+        inputs = node.input if node.op_type == "Concat" else node.input[:1]
+        return node.op_type in (*_PASSED_ON, *_ROUNDED) and any(holds_shares(one, seen) for one in inputs)
+
+    return frozenset(index for index, output in enumerate(graph.output) if holds_shares(output.name, set()))
+
+
 def _parsed(name: str, model: bytes) -> onnx.ModelProto:
     try:
         proto = onnx.load_from_string(model)

@@ -1,7 +1,4 @@
-"""Numbers that say how far one set of answers is from another, and which of them count for which task. Limits are elsewhere.
-
-Classification: right answers where labels are known, the same decisions where not. Embedding: the same directions and the
-same neighbours. Other: the same numbers. The first number is the one that tables show.
+"""Numbers that say how far one set of answers is from another. Which of them count for which task is in `tasks`, limits in `limits`.
 
 Answers and reference are arrays [n, …] of the same shape. Everything is computed in float64. Rule: where a NaN went in, the
 result is NaN or the worst that the metric knows, never a number that could pass.
@@ -9,15 +6,11 @@ result is NaN or the worst that the metric knows, never a number that could pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from serving.errors import UserError
-from serving.repository import CLASSIFICATION, EMBEDDING
 
 Array = NDArray[Any]
 NUM_NEIGHBOURS = 10  # what a page of search results shows
@@ -59,6 +52,29 @@ def agreement(answers: Array, reference: Array) -> float:
     """Share of rows that decide alike throughout, 0..1. Two rows of NaN agree about nothing."""
     alike = decisions(answers, reference) == decisions(reference, reference, undecided=-2)
     return float(alike.reshape(len(alike), -1).all(axis=1).mean())
+
+
+def positives(values: Array, like: Array) -> Array:
+    """bool [n, …]: each number by itself, a probability above 0.5 or a score above 0. `like`, the reference, says which it is."""
+    return np.asarray(values > (0.5 if is_share(like) else 0))
+
+
+def micro_f1(ours: Array, true: Array) -> float:
+    """Harmonic mean of precision and recall over all decisions at once, 0..1. Both are bool [n, …]; 1 where nothing is to be found."""
+    together = int(ours.sum()) + int(true.sum())
+    return 2 * int((ours & true).sum()) / together if together else 1.0
+
+
+def mean_iou(ours: Array, true: Array, num_classes: int) -> float:
+    """Mean over the classes that occur of intersection over union, 0..1. Both are int [n, …]; true ones outside 0..num_classes - 1 are
+    passed over."""
+    counted = (true >= 0) & (true < num_classes)
+    pairs = np.where(counted, true, 0).astype(np.int64) * num_classes + np.clip(ours, 0, num_classes - 1).astype(
+        np.int64
+    )
+    table = np.bincount(pairs[counted], minlength=num_classes**2).reshape(num_classes, num_classes)
+    shared, either = np.diag(table), table.sum(axis=0) + table.sum(axis=1) - np.diag(table)
+    return float((shared[either > 0] / either[either > 0]).mean()) if either.any() else 1.0
 
 
 def is_share(values: Array) -> bool:
@@ -145,15 +161,36 @@ def absolute_error(answers: Array, reference: Array) -> float:
     return worst
 
 
-def relative_error(answers: Array, reference: Array) -> float:
-    """Largest difference as a share of the number's size, or of what is usual in its column where that is larger.
+def relative_error(answers: Array, reference: Array, *, is_one_quantity: bool = False) -> float:
+    """Largest difference as a share of the number's size, or of what is usual where that is larger: in its column, or in all of them.
 
-    A denominator of the number alone would call 1e-9 beside 1e-12 a thousandfold error.
+    A denominator of the number alone would call 1e-9 beside 1e-12 a thousandfold error, one of its column a channel that is nearly off.
     """
     usual, worst = scale(reference), 0.0
+    if is_one_quantity:
+        usual = np.full_like(usual, _root_mean_square(reference) or 1.0)
     for a, b in _chunks(answers, reference):
         worst = _worse(worst, np.abs(a - b) / np.maximum(np.abs(b), usual if b.ndim > 1 else usual[0]))
     return worst
+
+
+def noise_ratio(answers: Array, reference: Array) -> float:
+    """Root mean square of the differences, as a share of the reference's own; 0.1 is a signal 20 dB above its noise."""
+    noise = sum(float(np.square(a - b).sum()) for a, b in _chunks(answers, reference))
+    signal = _root_mean_square(reference)
+    return float(np.sqrt(noise / max(1, reference.size))) / signal if signal else float(np.sqrt(noise))
+
+
+def r2(answers: Array, true: Array) -> float:
+    """1 - squared differences ÷ squared deviations from the mean, of the worst column; 1 is exact. Of a constant column: ÷ its squares."""
+    a, b = (values.astype(np.float64).reshape(len(values), -1) for values in (answers, true))
+    missed, spread = np.square(a - b).sum(axis=0), np.square(b - b.mean(axis=0)).sum(axis=0)
+    size = np.where(spread > 0, spread, np.square(b).sum(axis=0))
+    return float((1 - missed / np.where(size > 0, size, 1)).min())
+
+
+def _root_mean_square(values: Array) -> float:
+    return float(np.sqrt(sum(float(np.square(part).sum()) for (part,) in _chunks(values)) / max(1, values.size)))
 
 
 def scale(reference: Array) -> Array:
@@ -192,75 +229,3 @@ def _wide(values: Array) -> Array:
 
 def _flat(values: Array) -> Array:
     return _wide(values).reshape(len(values), -1)
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """`reference`: the same metric of the reference itself. `is_judged` False: recorded without a limit, because labels judge better."""
-
-    metric: str
-    value: float
-    reference: float | None = None
-    is_judged: bool = True
-
-
-def measure(
-    task: str,
-    answers: Sequence[NDArray[Any]],
-    reference: Sequence[NDArray[Any]],
-    labels: NDArray[Any] | None,
-    where: str = "labels",
-) -> list[Measurement]:
-    """Both are all outputs, [n, …] each, of the same shapes. Labels count for classification alone.
-
-    `where` begins the message about labels that do not fit.
-    """
-    index = next((i for i, values in enumerate(reference) if values.dtype.kind == "f"), None)
-    if index is None:
-        return [Measurement("agreement", agreement(answers[0], reference[0]))]
-    if task == CLASSIFICATION:
-        return _classification(answers[index], reference[index], labels, where)
-    if task == EMBEDDING:
-        return _embedding(answers[index], reference[index])
-    decided = next((i for i, values in enumerate(reference) if values.dtype.kind != "f"), None)
-    numbers = _numbers(answers[index], reference[index])
-    if decided is not None:
-        numbers.append(Measurement("agreement", agreement(answers[decided], reference[decided])))
-    return numbers
-
-
-def _classification(
-    answers: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any] | None, where: str
-) -> list[Measurement]:
-    alike = Measurement("agreement", agreement(answers, reference), is_judged=labels is None)
-    moved = Measurement("probability_difference", probability_difference(answers, reference))
-    if labels is None:
-        return [alike, moved]
-    ours, theirs = decisions(answers, reference), decisions(reference, reference)
-    _check_labels(labels, theirs, reference, where)
-    return [Measurement("top1", top1(ours, labels), top1(theirs, labels)), alike, moved]
-
-
-def _check_labels(labels: NDArray[Any], decided: NDArray[Any], reference: NDArray[Any], where: str) -> None:
-    num_classes = max(2, reference.shape[-1] if reference.ndim > 1 else 1)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise UserError(f"{where}: want whole numbers [n], got {labels.dtype} {list(labels.shape)}")
-    if decided.shape != (len(labels), 1):
-        raise UserError(f"{where}: one a row, but the model decides {decided.shape[1]} times a row; leave them off")
-    if labels.min() < 0 or labels.max() >= num_classes:
-        raise UserError(f"{where}: want 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
-
-
-def _embedding(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measurement]:
-    found = cosines(answers, reference)
-    measured = [Measurement("cosine_mean", float(found.mean())), Measurement("cosine_worst", float(np.min(found)))]
-    if len(answers) > 1:
-        measured.append(Measurement("recall_at_10", neighbour_recall(answers, reference)))
-    return measured
-
-
-def _numbers(answers: NDArray[Any], reference: NDArray[Any]) -> list[Measurement]:
-    return [
-        Measurement("relative_error", relative_error(answers, reference)),
-        Measurement("absolute_error", absolute_error(answers, reference)),
-    ]

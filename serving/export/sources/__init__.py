@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
 from serving.export.sources.checks import check_keras, check_onnx, check_pickle
+from serving.repository import CLASSIFICATION, EMBEDDING, OTHER
 
 KINDS = {  # how it is spelled -> the module that reads it
     "hf": "hugging_face",
@@ -27,6 +29,11 @@ KINDS = {  # how it is spelled -> the module that reads it
 SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
 _ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind
 _FILES = {"onnx": check_onnx, "sklearn": check_pickle, "keras": check_keras}  # kinds that are one file -> its check
+_SHAPED = (
+    CLASSIFICATION,
+    EMBEDDING,
+    OTHER,
+)  # tasks that decide what a source makes; of the others its outputs are taken as they are
 NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
 
 
@@ -63,17 +70,26 @@ def _is_import(spec: str) -> bool:
 def check(spec: str, options: SourceOptions) -> None:
     """Raises UserError for what is wrong before the source's framework is imported."""
     kind, rest = split(spec)
+    how = _shaped(options)
     if kind in _FILES:
-        _FILES[kind](Path(rest), options)
+        _FILES[kind](Path(rest), how)
     else:
-        _module(KINDS[kind]).check(rest, options)
+        _module(KINDS[kind]).check(rest, how)
 
 
 def load(spec: str, options: SourceOptions, progress: Progress) -> ExportedModel:
     """The model as FP32 ONNX with all that is known of it. UserError for what cannot be read or exported."""
     kind, rest = split(spec)
-    exported: ExportedModel = _module(KINDS[kind]).load(Path(rest) if kind in _FILES else rest, options, progress)
-    return exported
+    how = _shaped(options)
+    exported: ExportedModel = _module(KINDS[kind]).load(Path(rest) if kind in _FILES else rest, how, progress)
+    if how is options or options.task is None:
+        return exported
+    return replace(exported, task=options.task, labels=options.labels or exported.labels)
+
+
+def _shaped(options: SourceOptions) -> SourceOptions:
+    """What a source is told of a task that only says how answers are judged: take the outputs as they are."""
+    return options if options.task in (None, *_SHAPED) else replace(options, task=OTHER, labels=None)
 
 
 def _module(name: str) -> Any:

@@ -65,6 +65,7 @@ OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "limits": ("a limit", EVERY),  # of an untrained net only how far a row depends on its batch
     "max_bad_ratio": ("--max-bad-images", EVERY),
     "accepts_ungated": ("--i-accept-ungated", frozenset({*HF, *_FILES})),
+    "accepts_worse": ("--worse-is-fine", _TRAINED - {READY_MADE}),
     "keeps_data": ("--keep-data", _MODELS),
     "keeps_slow": ("--keep-slow", frozenset({READY_MADE})),
     "queue_delay_us": ("--queue-delay-us", EVERY),

@@ -32,6 +32,7 @@ from serving.measure.rounds import order
 TURN_S = 0.002
 NUM_ROUNDS = 5  # new sessions: 3 would leave the interval to luck, each one costs a load and a warm-up
 MIN_ROUNDS = MIN_REPEATS  # what a slow model is content with; fewer give no interval
+NUM_MORE = 2  # times that the number of rounds is doubled where noise leaves a ratio undecided
 MIN_SWEEPS = 2  # per round, so 6 ratios at least
 MAX_SECONDS = 120.0  # per batch size: BERT-base at batch 32 takes seconds a run (guess, not measured)
 HELLO_TIMEOUT_S = 60.0  # importing ONNX Runtime takes 0.3 s, CUDA's libraries seconds (guess, not measured)
@@ -58,10 +59,12 @@ def contest(
     seconds: float = 1.0,
     max_seconds: float = MAX_SECONDS,
     num_rounds: int = NUM_ROUNDS,
+    settle_s: float = 0.0,
     allow_spinning: bool = False,
     progress: Progress = silent,
 ) -> Results:
-    """`seconds` are per batch size and entrant beside the first; `max_seconds` per batch size for all, loads included.
+    """`seconds` are per batch size and entrant beside the first; `max_seconds` per batch size for all, loads included; `settle_s` for
+    more rounds where those leave a ratio undecided and its interval wide.
 
     `inputs`: arrays [n, …] by input name, or the .npz file that holds them, repeated to fill a batch; else made-up numbers.
     """
@@ -70,6 +73,7 @@ def contest(
         run = _Contest(entrants, engines, sorted(batch_sizes), how, seconds, max_seconds, num_rounds)
         try:
             run.rounds(progress)
+            run.settle(settle_s, num_threads, progress)
         finally:
             run.end()
     return run.results(num_threads)
@@ -100,6 +104,7 @@ class _Contest:
         self._spent_s = dict.fromkeys(self._sizes, 0.0)
         self._slot_s: dict[int, float] = {}  # in the last round
         self._too_slow: set[int] = set()
+        self._num_done, self._longest_s = 0, 0.0
         self._end_s = time.monotonic() + max_seconds * len(self._sizes)
         for entrant in entrants:
             if entrant.key in self._waiting:
@@ -112,11 +117,18 @@ class _Contest:
     # -- rounds -------------------------------------------------------------------------------------------------------
 
     def rounds(self, progress: Progress) -> None:
-        done, longest_s, step = 0, 0.0, f"timing {len(self._waiting)} files on {len(self._engines)} engines"
-        while done < self._num_rounds and self._waiting and self._too_slow < set(self._sizes):
-            progress(step, done, self._num_rounds)
+        self._more_rounds(
+            self._num_rounds, f"timing {len(self._waiting)} files on {len(self._engines)} engines", progress
+        )
+        if self._waiting:
+            self._warn_of_few_rounds()
+
+    def _more_rounds(self, number: int, step: str, progress: Progress) -> None:
+        last = self._num_done + number
+        while self._num_done < last and self._waiting and self._too_slow < set(self._sizes):
+            progress(step, number - (last - self._num_done), number)
             began_s = time.monotonic()
-            if began_s + longest_s > self._end_s:
+            if began_s + self._longest_s > self._end_s:
                 break
             try:
                 taken = self._round()
@@ -125,11 +137,21 @@ class _Contest:
                 continue
             for size, times in taken.items():
                 self._times[size].append(times)
-            done += 1
-            longest_s = self._drop_what_cannot_fit(done, time.monotonic() - began_s)
-        progress(step, self._num_rounds, self._num_rounds)
-        if self._waiting:
-            self._warn_of_few_rounds()
+            self._num_done += 1
+            self._longest_s = self._drop_what_cannot_fit(self._num_done, time.monotonic() - began_s)
+        progress(step, number, number)
+
+    def settle(self, budget_s: float, num_threads: int, progress: Progress) -> None:
+        """Times as many rounds again, twice at most, while noise leaves a ratio undecided. More looks would find a gain by chance."""
+        until_s = time.monotonic() + budget_s
+        self._end_s = until_s
+        self._max_seconds += budget_s
+        for _ in range(NUM_MORE):
+            if not self._waiting or time.monotonic() + self._longest_s > until_s:
+                return
+            if undecided := self.results(num_threads).undecided():
+                step = f"timing again: noise leaves {len(undecided)} ratios undecided, {undecided[0]}"
+                self._more_rounds(self._num_done, step, progress)
 
     def _drop_what_cannot_fit(self, num_done: int, round_s: float) -> float:
         """Leaves out the largest batch sizes where they would keep the others from their rounds. Returns how long the next round takes."""

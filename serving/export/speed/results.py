@@ -27,6 +27,8 @@ NAMES = {
     "tensorrt": "TensorRT",
 }
 
+WIDE = 1.1  # a gain of less than a tenth is not worth more rounds: intervals on a quiet machine have this width
+
 Key = tuple[str, str]  # variant, engine
 
 
@@ -81,6 +83,20 @@ class Results:
             if best is not None:
                 rows += self._rows(variant, engine, best.engine, sizes=[size])
         return rows
+
+    def undecided(self) -> list[str]:
+        """Names those whose interval holds 1, so that nobody knows whether they are faster, and is wide, so that more rounds may tell."""
+        rows = [
+            (key, row)
+            for key in self.entrants
+            for row in self.speeds(*key)
+            if key[1] != row.baseline_engine or key[0] != BASELINE
+        ]
+        return [
+            f"{variant} on {engine} at batch {row.batch_size} ({row.ratio_low:.2f}..{row.ratio_high:.2f})"
+            for (variant, engine), row in rows
+            if row.ratio_low < 1 < row.ratio_high and row.ratio_high > WIDE * row.ratio_low
+        ]
 
     def best_engine(self, variant: str, pool: str = "cpu") -> str | None:
         """Names the best engine; None where it was timed on none of the pool's."""

@@ -62,7 +62,7 @@ def candidates(
             continue
         if model not in models:
             models.add(model)
-            yield Candidate("int8", model, str(settings), needs(settings))
+            yield Candidate("int8", model, str(settings), needs(settings), isinstance(settings, Static))
     if failed and not models:
         raise failed
 
@@ -210,7 +210,7 @@ def _static_second_tries(fp32: bytes, calibration: Arrays, settings: quantiser.S
     losses = static_losses(net, quantiser.static(net, calibration, settings), calibration)
     for names, words in _worst(losses):
         model = quantiser.static(net, calibration, settings, names | _gates_behind(net, names))
-        yield Candidate("int8", model, f"{settings}, {words}", needs(settings))
+        yield Candidate("int8", model, f"{settings}, {words}", needs(settings), is_calibrated=True)
 
 
 def _gates_behind(net: bytes, names: frozenset[str]) -> frozenset[str]:

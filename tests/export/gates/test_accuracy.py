@@ -90,14 +90,12 @@ def test_with_two_vectors_there_is_one_neighbour_and_with_one_there_is_none() ->
 
 def test_other_answers_are_judged_as_numbers_and_told_in_their_unit() -> None:
     gate = judge(IDENTITY, shaken(0.001), "other")
-    relative, absolute = gate.checks[:2]
-    assert (relative.metric, relative.limit, absolute.metric, absolute.limit) == (
-        "relative_error",
-        0.05,
-        "absolute_error",
-        None,
-    )
-    with pytest.raises(AnswersDiffer, match=r"difference.*FP32"):
+    assert [(check.metric, check.limit) for check in gate.checks[:3]] == [
+        ("noise_ratio", 0.1),
+        ("relative_error", 0.5),
+        ("absolute_error", None),
+    ]
+    with pytest.raises(AnswersDiffer, match=r"noise.*FP32"):
         judge(IDENTITY, shaken(0.3), "other")
     with pytest.raises(AnswersDiffer, match=r"difference.*FP32.*1e-06.*--max-absolute-error"):
         judge(IDENTITY, shaken(0.001), "other", limits=Limits.chosen({"max_absolute_error": 1e-6}))
@@ -130,7 +128,8 @@ def test_text_goes_in_and_comes_out() -> None:
 
 def test_decisions_beside_numbers_are_judged_too() -> None:
     whole = X.astype(np.int64)
-    assert [c.metric for c in judge(BOTH, [whole, X], "other").checks[:3]] == [
+    assert [c.metric for c in judge(BOTH, [whole, X], "other").checks[:4]] == [
+        "noise_ratio",
         "relative_error",
         "absolute_error",
         "agreement",
@@ -173,7 +172,7 @@ def test_dynamic_quantisation_may_round_by_the_batch_and_a_plain_leak_may_not() 
     quantised = net(
         "q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z)", "(float[batch,4] x) => (float[batch,4] y)"
     )
-    gate = judge(quantised, [X], "other", limits=Limits(max_relative_error=1))
+    gate = judge(quantised, [X], "other", limits=Limits(max_relative_error=1, max_noise_ratio=1))
     check = gate.checks[-1]
     assert (check.metric, check.limit) == ("row_difference", 0.1)
     assert 0.001 < check.value < 0.1
@@ -241,6 +240,7 @@ def test_random_weights_are_told_and_not_judged() -> None:
     gate = accuracy.untrained("m-int8", IDENTITY, shaken(5), {"x": X}, 8)
     assert gate.basis == "untrained: speed only"
     assert [(check.metric, check.limit) for check in gate.checks] == [
+        ("noise_ratio", None),
         ("relative_error", None),
         ("absolute_error", None),
         ("row_difference", 0.001),

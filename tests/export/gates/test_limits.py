@@ -8,7 +8,7 @@ import pytest
 
 from serving.errors import UserError
 from serving.export.gates import accuracy
-from serving.export.gates.limits import RULES, Limits
+from serving.export.gates.limits import QUALITY, RULES, Limits
 
 SHARES = [
     "max_drop",
@@ -19,7 +19,7 @@ SHARES = [
     "max_probability_difference",
     "max_row_difference",
 ]
-ERRORS = ["max_absolute_error", "max_relative_error"]
+ERRORS = ["max_noise_ratio", "max_absolute_error", "max_relative_error"]
 
 
 @pytest.mark.parametrize("limit", SHARES)
@@ -42,16 +42,16 @@ def test_a_limit_that_is_none_names_the_nearest() -> None:
 
 
 def test_every_limit_has_a_metric() -> None:
-    assert sorted(rule.limit for rule in RULES.values()) == sorted(SHARES + ERRORS)
+    assert {rule.limit for rule in RULES.values()} == {*SHARES, *ERRORS}
 
 
 @pytest.mark.parametrize("metric", [metric for metric in RULES if metric != "row_difference"])
 def test_a_chosen_limit_is_what_decides_and_the_record_says_that_it_was_chosen(metric: str) -> None:
-    name, is_minimum, _ = RULES[metric]
-    reference = 0.9 if metric == "top1" else None
-    strict, loose = (0.1, 0.3) if metric != "top1" and not is_minimum else (0.9, 0.1)
+    name, is_minimum, *_ = RULES[metric]
+    reference = 0.9 if metric in QUALITY else None
+    strict, loose = (0.1, 0.3) if not is_minimum else (0.9, 0.1)
     value = 0.2
-    if metric == "top1":
+    if metric in QUALITY:
         strict, loose, value = 0.05, 0.3, 0.7
     for limit, passes in ((strict, False), (loose, True)):
         check = Limits.chosen({name: limit}).check(metric, value, reference)
@@ -77,7 +77,7 @@ def test_the_absolute_error_is_told_until_a_limit_is_chosen() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_no_number_never_passes_not_even_one_that_is_only_told(metric: str, value: float) -> None:
     for is_judged in (True, False):
-        check = Limits().check(metric, value if metric != "top1" else math.nan, 0.9, is_judged=is_judged)
+        check = Limits().check(metric, value if metric not in QUALITY else math.nan, 0.9, is_judged=is_judged)
         assert accuracy.refusal("x-int8", check, "fp32") is not None
 
 

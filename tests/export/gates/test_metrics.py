@@ -40,6 +40,7 @@ def with_nan(table: Array, value: float = math.nan) -> Array:
 WORST_IS_LARGE = (
     metrics.absolute_error,
     metrics.relative_error,
+    metrics.noise_ratio,
     metrics.probability_difference,
     metrics.row_difference,
 )

@@ -65,6 +65,22 @@ def test_real_redundant_work_is_seen_as_slower_and_its_absence_as_faster(
         assert (found.verdict("int8").status == "passed") == is_faster
 
 
+def test_what_noise_leaves_undecided_is_timed_again_twice_at_most(
+    here: EnginePython, fp32_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entrants = [Entrant("fp32", "cpu", fp32_file), Entrant("int8", "cpu", fp32_file)]
+
+    def num_rounds(settle_s: float, undecided: list[str]) -> int:
+        monkeypatch.setattr(Results, "undecided", lambda _: undecided)
+        engines = {"cpu": here}
+        found = contest(entrants, engines=engines, batch_sizes=(1,), seconds=0.01, num_rounds=3, settle_s=settle_s)
+        return len(found.times[1])
+
+    assert num_rounds(600, ["int8 on cpu"]) == 3 * 2 * 2
+    assert num_rounds(600, []) == 3
+    assert num_rounds(0, ["int8 on cpu"]) == 3
+
+
 def test_given_inputs_are_what_runs(here: EnginePython, fp32_file: Path, tmp_path: Path) -> None:
     inputs = {"image": np.zeros((5, 1, 8, 8), np.float32)}
     np.savez(tmp_path / "rows.npz", labels=np.zeros(5), **inputs)

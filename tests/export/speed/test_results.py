@@ -89,6 +89,13 @@ def test_without_the_baseline_there_is_no_speed() -> None:
     assert found.verdict("fp32").reason == "the baseline; not timed (cpu: its load crashed (SIGSEGV))"
 
 
+def test_only_what_is_unknown_and_blurred_is_undecided() -> None:
+    assert results(FASTER_EVERYWHERE, noise=0.3).undecided() == []
+    assert results({1: {PLAIN: 4, INT8: 4}}, noise=0.01).undecided() == []
+    [blurred] = results({1: {PLAIN: 4, INT8: 4, FP32_OV: 1}}, noise=0.5).undecided()
+    assert blurred.startswith("int8 on cpu at batch 1 (0.")
+
+
 # -- verdicts ---------------------------------------------------------------------------------------------------------
 
 FASTER_EVERYWHERE = {1: {PLAIN: 4, INT8: 2}, 8: {PLAIN: 30, INT8: 20}}

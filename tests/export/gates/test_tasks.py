@@ -1,0 +1,207 @@
+"""Every task has numbers of its own: right where a reference library says so, best where nothing changed, refused where labels do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn import metrics as sklearn_metrics
+
+from serving.errors import GateRefused, UserError
+from serving.export.data.dataset import Dataset
+from serving.export.gates import accuracy, boxes, metrics, spans
+from serving.export.gates.limits import QUALITY, Limits
+from serving.export.gates.tasks import Rows, measure
+from serving.repository import TASKS, Gate
+
+from .nets import net
+
+Array = NDArray[Any]
+N = 24
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+BOXES = np.concatenate(
+    [
+        np.tile([[0, 0, 10, 10], [20, 20, 40, 30], [50, 5, 60, 25]], (N, 1, 1)) + normal(N, 3, 1),
+        np.tile([[[0.9], [0.8], [0.1]]], (N, 1, 1)),
+        np.tile([[[0.0], [1.0], [1.0]]], (N, 1, 1)),
+    ],
+    axis=2,
+).astype(np.float32)
+LABELLED = np.concatenate([BOXES[..., :4], BOXES[..., 5:]], axis=2)[:, :2]
+
+# task -> (FP32's answers, the right labels for them: FP32's own answers, labels of a shape that does not fit)
+CASES: dict[str, tuple[list[Array], Any, Any]] = {
+    "classification": ([normal(N, 5)], normal(N, 5).argmax(1), np.zeros((N, 2), int)),
+    "multi-label": ([normal(N, 4)], (normal(N, 4) > 0).astype(int), np.zeros(N, int)),
+    "regression": ([normal(N, 2)], normal(N, 2), normal(N, 3)),
+    "reranking": ([normal(N, 1)], normal(N, 1).ravel() - normal(N, 1).min(), normal(N, 3)),
+    "token-classification": ([normal(N, 6, 3)], normal(N, 6, 3).argmax(2), np.zeros((N, 5), int)),
+    "question-answering": (
+        [normal(N, 9), normal(N, 9)[::-1].copy()],
+        spans.best_answers(normal(N, 9), normal(N, 9)[::-1], np.ones((N, 9), bool)),
+        np.zeros(N, int),
+    ),
+    "detection": ([BOXES], LABELLED, np.zeros((N, 5))),
+    "segmentation": ([normal(N, 3, 8, 8)], normal(N, 3, 8, 8).argmax(1), np.zeros((N, 8), int)),
+    "anomaly": ([normal(N, 1)], (normal(N, 1).ravel() < 0).astype(int), np.zeros((N, 2), int)),
+}
+
+
+def test_every_task_is_here_or_older() -> None:
+    assert {*CASES, "embedding", "other"} == set(TASKS)
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_what_did_not_change_is_the_best_of_its_task_and_noise_is_not(task: str) -> None:
+    reference, labels, _ = CASES[task]
+    for given in (None, labels):
+        found = measure(Rows(task, given), reference, reference)
+        first = found[0]
+        assert first.value == pytest.approx(1)
+        assert (first.metric in QUALITY) is (given is not None)
+        assert first.reference == (pytest.approx(1) if given is not None else None)
+        assert all(Limits().check(m.metric, m.value, m.reference, is_judged=m.is_judged).has_passed for m in found)
+        spoilt = [values + 3 * RANDOM.standard_normal(values.shape).astype(np.float32) for values in reference]
+        worse = measure(Rows(task, given), spoilt, reference)
+        assert worse[0].value < 0.9
+        assert not Limits().check(worse[0].metric, worse[0].value, worse[0].reference).has_passed
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_labels_that_do_not_fit_the_task_are_the_users_to_mend(task: str) -> None:
+    reference, _, wrong = CASES[task]
+    with pytest.raises(UserError, match="labels"):
+        measure(Rows(task, wrong), reference, reference)
+
+
+@pytest.mark.parametrize("task", ["token-classification", "question-answering", "detection", "segmentation", "anomaly"])
+def test_outputs_that_do_not_fit_the_task_are_named_with_the_way_out(task: str) -> None:
+    with pytest.raises(UserError, match=rf"{task}.*float32 \['n', 7\].*--task other"):
+        measure(Rows(task), [normal(N, 7)], [normal(N, 7)])
+
+
+# -- against a reference library, and by hand -------------------------------------------------------------------------
+
+
+def test_f1_r2_and_iou_are_scikit_learns() -> None:
+    true, ours = RANDOM.random((50, 4)) > 0.6, RANDOM.random((50, 4)) > 0.5
+    assert metrics.micro_f1(ours, true) == pytest.approx(sklearn_metrics.f1_score(true, ours, average="micro"))
+    a, b = normal(50, 3), normal(50, 3) + 0.3 * normal(3, 50).T
+    each = sklearn_metrics.r2_score(b, a, multioutput="raw_values")
+    assert metrics.r2(a, b) == pytest.approx(each.min())
+    classes, masks = RANDOM.integers(0, 4, (3, 9, 9)), RANDOM.integers(0, 4, (3, 9, 9))
+    jaccard = sklearn_metrics.jaccard_score(classes.ravel(), masks.ravel(), average="macro")
+    assert metrics.mean_iou(masks, classes, 4) == pytest.approx(jaccard)
+
+
+def test_precision_over_recall_is_averaged_as_in_voc() -> None:
+    """Two true boxes; the detections, by score: right, a second one on the same box, wrong, right."""
+
+    def of(*rows: tuple[float, ...]) -> boxes.Boxes:
+        table = np.array(rows, np.float64)
+        return boxes.Boxes(table[:, :4], table[:, 4], table[:, 5].astype(int))
+
+    true = [of((0, 0, 10, 10, 1, 0), (20, 20, 30, 30, 1, 0))]
+    found = [
+        of((0, 0, 10, 9, 0.9, 0), (0, 0, 9, 10, 0.8, 0), (50, 50, 60, 60, 0.7, 0), (20, 20, 30, 30, 0.6, 0)),
+    ]
+    assert boxes.mean_average_precision(found, true) == pytest.approx(0.5 * 1 + 0.5 * 2 / 4)
+    assert boxes.mean_average_precision([of((0, 0, 10, 4, 0.9, 0))], true) == 0  # an overlap of 0.4
+    apart = [values for part in (BOXES[..., :4], BOXES[..., 5], BOXES[..., 4]) for values in (part,)]
+    assert [one.classes.tolist() for one in boxes.Layout.of(apart).read(apart)] == [[0, 1, 1]] * N
+
+
+NAMES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG")
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ([0, 1, 2, 0], {(1, 3, "PER")}),
+        ([1, 1, 2, 4], {(0, 1, "PER"), (1, 3, "PER"), (3, 4, "ORG")}),
+        ([2, 2, 0, 4], {(0, 2, "PER"), (3, 4, "ORG")}),  # I- without a beginning, as CoNLL-2000 reads it
+        ([0, 0, 0, 0], set()),
+    ],
+)
+def test_spans_begin_and_end_as_conll_reads_them(tags: list[int], found: set[Any]) -> None:
+    row = np.array([tags])
+    assert spans.tagged(row, NAMES, 0, np.ones_like(row, bool)) == {(0, *span) for span in found}
+
+
+def test_what_the_mask_hides_is_no_answer() -> None:
+    inputs = {"attention_mask": np.array([[1, 1, 1, 0]]), "token_type_ids": np.array([[0, 1, 1, 1]])}
+    start, end = np.array([[9.0, 1, 0, 8]]), np.array([[0.0, 1, 2, 9]])
+    labels = np.array([[1, 2]])
+    found = measure(Rows("question-answering", labels, inputs=inputs), [start, end], [start, end])
+    assert (found[0].metric, found[0].value) == ("exact_match", 1)
+
+
+def test_documents_of_different_queries_are_never_compared() -> None:
+    reference = [np.array([3.0, 2, 1, 30, 20, 10])[:, None]]
+    answers = [np.array([30.0, 20, 10, 3, 2, 1])[:, None]]
+    labels = np.array([[0, 2], [0, 1], [0, 0], [1, 2], [1, 1], [1, 0]])
+    assert [m.value for m in measure(Rows("reranking", labels), answers, reference)] == [1, 1, 1]
+    assert measure(Rows("reranking"), answers, reference)[0].value < 0
+
+
+# -- the defaults -----------------------------------------------------------------------------------------------------
+
+
+def judged(task: str, answers: Array, reference: Array, *, ends_in_sigmoid: bool = False) -> Gate:
+    """The gate of a net that gives its input back, through a sigmoid or not."""
+    shape = ", ".join(["batch", *map(str, reference.shape[1:])])
+    body, values = "y = Identity(x)", answers
+    if ends_in_sigmoid:
+        body, values = "y = Sigmoid(x)", np.log(answers / (1 - answers))
+    model = net(body, f"(float[{shape}] x) => (float[{shape}] y)")
+    data = Dataset("rows", {"x": values.astype(np.float32)}, None)
+    return accuracy.judge("m-int8", model, [reference.astype(np.float32)], "fp32", data, task, 8)
+
+
+TINY = 1e-4 * (1 + RANDOM.random((N, 3)))
+
+
+@pytest.mark.parametrize(
+    ("task", "answers", "reference", "ends_in_sigmoid", "passes"),
+    [
+        pytest.param("other", TINY + 0.03, TINY, True, True, id="probabilities of 1e-4 that moved by 0.03 (311 times)"),
+        pytest.param("other", TINY + 0.36, TINY, True, False, id="probabilities that moved by 0.36"),
+        pytest.param("other", TINY * 1.02, TINY, False, True, id="numbers of 1e-4 that are off by a fiftieth"),
+        pytest.param("other", TINY + 0.03, TINY, False, False, id="numbers of 1e-4 that are off by 0.03"),
+        pytest.param("regression", TINY + 1e-6, TINY, False, True, id="a regression of 1e-4 within its spread"),
+        pytest.param("regression", TINY + 1e-4, TINY, False, False, id="a regression of 1e-4 off by itself"),
+    ],
+)
+def test_defaults_judge_by_the_size_of_numbers_and_by_how_far_a_probability_moved(
+    task: str, answers: Array, reference: Array, ends_in_sigmoid: bool, passes: bool
+) -> None:
+    if passes:
+        judged(task, answers, reference, ends_in_sigmoid=ends_in_sigmoid)
+        return
+    with pytest.raises(GateRefused):
+        judged(task, answers, reference, ends_in_sigmoid=ends_in_sigmoid)
+
+
+def test_a_channel_that_is_nearly_off_is_judged_by_its_output_and_in_regression_by_itself() -> None:
+    reference = np.concatenate([normal(N, 3), 1e-4 * normal(N, 1)], axis=1)
+    answers = reference + 0.03 * normal(N, 4)
+    judged("other", answers, reference)
+    with pytest.raises(GateRefused, match="R²"):
+        judged("regression", answers, reference)
+
+
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_a_probability_that_moved_by_a_third_is_refused(task: str) -> None:
+    reference = np.full((N, 2), [0.95, 0.05])
+    answers = reference.copy()
+    answers[3] = [0.59, 0.41]
+    with pytest.raises(GateRefused, match=r"0\.36"):
+        judged(task, answers, reference)
