@@ -301,6 +301,9 @@ class Record:
         for tensor in (*data["inputs"], *data["outputs"], *data["warmup"]):
             if tensor["layout"] is None:  # most are no images
                 del tensor["layout"]
+        for name in ("judged_on", "calibration", "previous"):
+            if not data["gate"][name]:  # of a record that an earlier Tandem wrote
+                del data["gate"][name]
         return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
