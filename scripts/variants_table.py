@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from serving.decisions.engines import PLAIN, POOL
-from serving.export.inventory import Models, VariantRow, measured_on, models, proof, size
+from serving.export.inventory import Models, VariantRow, models
+from serving.export.inventory_tables import measured_on, proof, size
 from serving.repository import Speed
 
 COLUMNS = ("model", "variant", "size", "proof", "engine", "÷ FP32, by batch size", "on the CPU pool", "on the GPU pool")

@@ -10,7 +10,7 @@ import sys
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, keys, models, serve
+from serving.cli import campaigns, cluster, decisions, inventory, keys, models, serve
 from serving.cli.lazy import lacking, stop
 from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
@@ -28,7 +28,7 @@ for verb in (
     serve.triton,
     serve.environment,
     models.export,
-    models.models,
+    inventory.models,
     models.verify,
     decisions.simulate,
     decisions.profile,

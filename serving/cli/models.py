@@ -1,12 +1,10 @@
-"""`tandem export`, `models`, `verify`: what is in a repository and how it gets there."""
+"""`tandem export`, `verify`: how a model gets into a repository, and whether it is still what was proven."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -207,41 +205,6 @@ def _engines(chosen: tuple[str, ...]) -> Any:
     if missing := [name for name in chosen if name not in found]:
         raise UserError(f"--engine {missing[0]}: it is not installed here; `tandem environment {missing[0]}` makes it")
     return {name: one for name, one in found.items() if not chosen or name in (*chosen, "cuda", "tensorrt")}
-
-
-@click.command()
-@MODEL_REPOSITORY
-@click.option(
-    "--url",
-    metavar="URL",
-    help="A gateway that serves it, as http://127.0.0.1:8080: also say what could not be loaded there. Its admin listener, where it has "
-    "one; with keys, TANDEM_API_KEY holds one.",
-)
-@JSON
-def models(model_repository: Path | None, url: str | None, as_json: bool) -> None:
-    """Show what is in a repository: variants, gates, sizes, pools, speed on this processor."""
-    inventory = room("serving.export.inventory")
-    found = inventory.models(repository_at(model_repository), known=_known_speeds())
-    if url is not None:
-        found = replace(found, not_served=_not_served(url))
-    inventory.show(found, as_json=as_json)
-
-
-def _not_served(url: str) -> dict[str, str]:
-    """Variant -> why no Triton of this gateway could load it."""
-    news = room("serving.local.console")
-    try:
-        status = news.read_status(url.rstrip("/"), os.environ.get("TANDEM_API_KEY"))
-        return {failure.name: failure.reason for failure in news.not_loaded(status)}
-    except (OSError, ValueError, LookupError) as error:
-        raise UserError(
-            f"--url {url}: no gateway tells its status there ({error}); give the address of its admin listener"
-        ) from None
-
-
-def _known_speeds() -> Any:
-    """What a server that starts here knows of speeds beside the records; nothing of it in thin images."""
-    return room("serving.local.pool_plan").known_speeds if importlib.util.find_spec("filelock") else None
 
 
 @click.command()

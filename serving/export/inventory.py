@@ -1,23 +1,21 @@
-"""Lists what is in a repository, and shows it on a terminal or as JSON: `tandem models`.
+"""Lists what is in a repository, and what the gateways that serve it say of it: the values of `tandem models`.
 
-Rows are plain values. Nothing is loaded or run; whether files are still what was proven, `verify` checks. Rule: standard library only,
-but for `rich`, which draws the table, so that it works beside a server in a thin image.
+Nothing is loaded or run; whether files are still what was proven, `verify` checks, and `inventory_tables.py` draws them. Rule: standard
+library only, so that it works beside a server in a thin image.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from serving.decisions.engines import PLAIN, POOL
+from serving.decisions.engines import BASELINE, POOL
+from serving.documents.nearest import nearest
+from serving.errors import UserError
 from serving.measure.machine import processor_key
-from serving.repository import GATE_DATA_FILE, NOTHING, UNTRAINED, Gate, PoolGate, Repository, Speed, Variant
+from serving.repository import GATE_DATA_FILE, NOTHING, Gate, PoolGate, Repository, Speed, Variant
 
 VERSION = 1
 
@@ -50,8 +48,8 @@ class VariantRow:
 @dataclass(frozen=True, slots=True)
 class Models:
     """The object that `tandem models --json` prints. `ungated`: directories without a record, which are never served;
-    `unreadable`: those whose record says nothing, each with why: no server starts on such a repository;
-    `not_served`: variants that a gateway's Tritons could not load, each with why, where one was asked.
+    `unreadable`: those whose record says nothing, each with why; `gateways`: the addresses of those that were asked, and `account`:
+    what they say of each variant in each pool (`gateway/models/account.py`).
     """
 
     version: int
@@ -61,7 +59,24 @@ class Models:
     variants: tuple[VariantRow, ...]
     ungated: tuple[str, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    not_served: Mapping[str, str] = field(default_factory=dict)
+    gateways: tuple[str, ...] = ()
+    account: tuple[Mapping[str, Any], ...] = ()
+
+    def of(self, name: str) -> Models:
+        """What there is of a model, or of one variant. Raises UserError where there is nothing."""
+        rows = tuple(row for row in self.variants if name in (row.model, row.name))
+        if not rows and name not in self.unreadable:
+            known = sorted({n for row in self.variants for n in (row.model, row.name)} | set(self.unreadable))
+            raise UserError(
+                f"{self.repository} has no model {name!r}{nearest(name, known) if known else '; it is empty'}"
+            )
+        return replace(
+            self,
+            variants=rows,
+            ungated=(),
+            unreadable={name: self.unreadable[name]} if name in self.unreadable else {},
+            account=tuple(entry for entry in self.account if name in (entry["model"], entry["name"])),
+        )
 
 
 # (variant, engine) -> what a server that starts here knows of its speed: of all that are installed here, also if that is nothing
@@ -110,76 +125,31 @@ def _row(variant: Variant, speed: tuple[Speed, ...], here: set[str], kept: set[s
     )
 
 
-COLUMNS = ("variant", "proof (FP32)", "size", "pools", "speed against FP32", "digest")
-MAX_CHECKS = 3  # of a gate: the headline first, all of them are in the JSON
-WIDTH = 180  # holds a row of every model that Tandem can build; a narrower terminal wraps
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a variant. `state`: newest; kept, whose files are beside it; or proof only."""
+
+    name: str
+    model_version: int
+    created: str
+    source: str
+    gate: Gate
+    digest: str
+    state: str
 
 
-def show(models: Models, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(dataclasses.asdict(models), indent=2))
-        return
-    console = Console(highlight=False, soft_wrap=True, width=WIDTH)
-    console.print(f"{models.repository}, speed as measured on {measured_on(models)}", markup=False)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=True)
-    for row in models.variants:
-        pools = "\n".join(
-            f"{pool} {given.status}{f' ({given.engine})' if given.is_loadable else ''}"
-            for pool, given in row.pools.items()
-        )
-        speed = _speed(row, has_cards=len(models.cards) > 1)
-        table.add_row(row.name, proof(row), size(row.size_bytes), pools, speed, row.digest[:12])
-    console.print(table)
-    for row in models.variants:
-        for variant, reason in row.not_made.items():
-            console.print(f"{row.model}-{variant}: not made: {reason}", markup=False)
-    for name, reason in models.unreadable.items():
-        console.print(f"{name}: cannot be read: {reason}", markup=False)
-    for name, reason in models.not_served.items():
-        console.print(f"{name}: not served: {reason}", markup=False)
-    for name in models.ungated:
-        console.print(f"{name}: has no tandem.json, so nothing proves it and it is not served", markup=False)
-
-
-def measured_on(models: Models) -> str:
-    return " and ".join((models.processor, *models.cards))
-
-
-def proof(row: VariantRow) -> str:
-    """Renders what every reader has to see first: a number with FP32's beside it, or that there is none."""
-    if row.is_untrained:
-        return UNTRAINED
-    if row.is_ungated:
-        return "ungated: no proof"
-    lines = []
-    for check in row.gate.checks[:MAX_CHECKS]:
-        beside = "" if check.reference is None else f" ({check.reference:.4f})"
-        lines.append(f"{check.metric} {check.value:.4g}{beside}")
-    return "\n".join(lines)
-
-
-def size(num_bytes: int) -> str:
-    return f"{num_bytes / 2**10:.0f} KiB" if num_bytes < 2**20 else f"{num_bytes / 2**20:.0f} MiB"
-
-
-def _speed(row: VariantRow, *, has_cards: bool) -> str:
-    """Renders the speed beside FP32 on its best engine, and on the plain one where that is another. `has_cards`: several were measured."""
-    if not row.speed:
-        return "the baseline" if row.variant == "fp32" else "unmeasured here"
-    lines = [_one(row, speed, has_cards=has_cards) for speed in row.speed if not _is_itself(row, speed)]
-    return "\n".join(lines) or "the baseline"
-
-
-def _is_itself(row: VariantRow, speed: Speed) -> bool:
-    return row.variant == "fp32" and speed.engine == speed.baseline_engine
-
-
-def _one(row: VariantRow, speed: Speed, *, has_cards: bool) -> str:
-    plain = PLAIN[POOL[speed.engine]]
-    engine = f" on {speed.engine}" if len({s.engine for s in row.speed}) > 1 or speed.engine != "cpu" else ""
-    card = f" of {speed.processor}" if has_cards and POOL[speed.engine] == "gpu" else ""
-    beside = f" beside {speed.baseline_engine}" if speed.baseline_engine != plain else ""
-    interval = f"{speed.ratio:.2f} ({speed.ratio_low:.2f} to {speed.ratio_high:.2f})"
-    return f"batch {speed.batch_size}{engine}{card}{beside}: {interval}"
+def history(path: Path, name: str) -> list[Version]:
+    """Of a variant, or of a model's FP32, the newest first. Raises UserError where there is none."""
+    repository = Repository(path)
+    names = {variant.name for variant in repository.variants()}
+    variant = repository.variant(name if name in names or f"{name}-{BASELINE}" not in names else f"{name}-{BASELINE}")
+    records = [variant.record, *variant.earlier()]
+    states = {
+        record.model_version: "kept" if record.model_file in variant.record.files else "proof only"
+        for record in records
+    }
+    states[variant.record.model_version] = "newest"
+    return [
+        Version(r.name, r.model_version, r.created, r.source, r.gate, r.digest, states[r.model_version])
+        for r in records
+    ]

@@ -22,11 +22,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TextIO
 
+from serving.decisions.engines import BASELINE
 from serving.errors import EnvironmentFault, UserError
-from serving.repository import MODEL_NAME, RECORD_FILE, Record, Repository, Variant, file_digest
+from serving.repository import RECORD_FILE, Record, Repository, Variant, file_digest
 from serving.repository.layout import JOURNAL_FILE, config_files
 
-# In JOURNAL_FILE: {variant: SHA-256 of its new record}, while they change places.
+# In JOURNAL_FILE: {variant: SHA-256 of its new record, or REMOVED}, while they change places or are taken out.
+REMOVED = ""
 LOCK_FILE = ".tandem-lock"
 NUM_KEPT_VERSIONS = 1  # of a model's earlier ones: enough to go back by hand, and disks are finite
 _AT_FDCWD = -100
@@ -66,7 +68,7 @@ def _lock_of(repository: Path, model: str) -> TextIO:
     except BlockingIOError:
         lock.close()
         raise UserError(
-            f"another process is exporting {model} into {repository}: wait for it, or give another --model"
+            f"another process is writing {model} in {repository}: wait for it, or give another --model"
         ) from None
     return lock
 
@@ -134,7 +136,7 @@ def publish(repository: Path, record: Record, files: Mapping[str, bytes]) -> Var
 def publish_all(repository: Path, publications: Sequence[Publication]) -> list[Variant]:
     """Writes variants. `files`: path inside one -> content, without configurations and record; `record.files` is filled in.
 
-    A model file of an earlier version stays in its folder beside the new one. Call it inside `writing`.
+    The files of the version before stay in its folder beside the new one, the records of all. Call it inside `writing`.
     """
     with _locked(repository):
         _write_all(repository, publications)
@@ -146,9 +148,7 @@ def _write_all(repository: Path, publications: Sequence[Publication]) -> None:
     check_replaceable(repository, names)
     try:
         made = {record.name: _prepare(repository, record, files) for record, files in publications}
-        _write_file(journal.with_suffix(".new"), json.dumps(made).encode())
-        journal.with_suffix(".new").rename(journal)
-        _sync(repository)
+        _write_journal(repository, made)
         for name in names:
             _replace(repository / name, repository / f".{name}.new")
         journal.unlink()
@@ -162,6 +162,34 @@ def _write_all(repository: Path, publications: Sequence[Publication]) -> None:
     finally:
         if not journal.exists():
             _remove_unfinished(repository)
+
+
+def remove(repository: Path, models: Mapping[str, str]) -> None:
+    """Takes variants (name -> model) out, all of them or none: a journal lets the next writer finish what a killed one began.
+
+    Raises UserError where one is being written, is not Tandem's, or is what others of its model are judged beside.
+    """
+    check_replaceable(repository, list(models))
+    here = [variant for variant in Repository(repository).readable()[0] if variant.name not in models]
+    for model in {model for name, model in models.items() if name == f"{model}-{BASELINE}"}:
+        if others := [variant.name for variant in here if variant.record.model == model]:
+            raise UserError(
+                f"{', '.join(others)} are judged beside {model}-{BASELINE}; remove the whole model: {model}"
+            )
+    with writing(repository, *sorted(set(models.values()))), _locked(repository):
+        _write_journal(repository, dict.fromkeys(models, REMOVED))
+        for name in models:
+            _remove(repository / name)
+        (repository / JOURNAL_FILE).unlink()
+
+
+def _remove(target: Path) -> None:
+    """The name ends in one step; what was behind it is deleted under a name that every writer clears away."""
+    gone = target.with_name(f".{target.name}.new")
+    if target.exists():
+        target.rename(gone)
+        _sync(target.parent)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def check_replaceable(repository: Path, names: Sequence[str]) -> None:
@@ -207,16 +235,23 @@ def _prepare(repository: Path, record: Record, files: Mapping[str, bytes]) -> st
 
 
 def _keep_versions(old: Path, new: Path, version: int) -> dict[str, str]:
-    """Links earlier versions' model files into the new directory. Returns path -> digest."""
+    """Links the files of the version before, and the records of all earlier ones, into the new directory. Returns path -> digest."""
     found = sorted((int(path.name) for path in old.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
-    kept = {}
-    for earlier in [number for number in found if number < version][:NUM_KEPT_VERSIONS]:
-        path = f"{earlier}/{MODEL_NAME}"
-        if (old / path).is_file():
-            (new / path).parent.mkdir()
-            _link(old / path, new / path)
-            kept[path] = file_digest(new / path)
-    return kept
+    sources: dict[str, Path] = {}
+    for number, earlier in enumerate(each for each in found if each < version):
+        files = [path for path in (old / str(earlier)).rglob("*") if path.is_file()]
+        kept = files if number < NUM_KEPT_VERSIONS else [path for path in files if path.name == RECORD_FILE]
+        sources |= {path.relative_to(old).as_posix(): path for path in kept}
+    with contextlib.suppress(
+        UserError, OSError
+    ):  # the record of one that an older Tandem wrote is no proof to this one
+        before = Record.from_json((old / RECORD_FILE).read_text(encoding="utf-8")).model_version
+        if before < version:
+            sources[f"{before}/{RECORD_FILE}"] = old / RECORD_FILE
+    for path, source in sources.items():
+        (new / path).parent.mkdir(parents=True, exist_ok=True)
+        _link(source, new / path)
+    return {path: file_digest(new / path) for path in sources}
 
 
 def _link(source: Path, target: Path) -> None:
@@ -240,6 +275,13 @@ def _write_file(file: Path, content: bytes) -> None:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _write_journal(repository: Path, journal: Mapping[str, str]) -> None:
+    unfinished = (repository / JOURNAL_FILE).with_suffix(".new")
+    _write_file(unfinished, json.dumps(journal).encode())
+    unfinished.rename(repository / JOURNAL_FILE)
+    _sync(repository)
 
 
 def _replace(target: Path, new: Path) -> None:
@@ -281,7 +323,9 @@ def _recover(repository: Path) -> None:
     for name, digest in _journal(repository).items():
         new = repository / f".{name}.new"
         record = new / RECORD_FILE
-        if record.is_file() and file_digest(record) == digest:  # else it has changed places already
+        if digest == REMOVED:
+            _remove(repository / name)
+        elif record.is_file() and file_digest(record) == digest:  # else it has changed places already
             _replace(repository / name, new)
     (repository / JOURNAL_FILE).unlink(missing_ok=True)
     _remove_unfinished(repository)

@@ -40,6 +40,7 @@ from serving.local.devices import device_name, gpu_name
 from serving.local.logs import Output, run_folder
 from serving.local.pool_options import Pool, UpConfig, for_gateway, overrides_of, read_pools
 from serving.local.processes import Nursery
+from serving.local.runs import Run, announce
 from serving.local.services import Service, Services
 from serving.local.triton import prepare
 from serving.ports import free_ports, require_free
@@ -174,7 +175,8 @@ class Session:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled)
-        with Nursery() as nursery:
+        run = Run(str(self._repository), self._admin_url, os.getpid())
+        with Nursery() as nursery, announce(self._folder, run):
             self._services = Services(
                 nursery, Path(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
             )

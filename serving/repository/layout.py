@@ -115,6 +115,12 @@ class Variant:
     def loadable_pools(self) -> tuple[str, ...]:
         return tuple(pool for pool, gate in self.record.pools.items() if gate.is_loadable)
 
+    def earlier(self) -> list[Record]:
+        """The records of its earlier versions, the newest first. Raises RecordError for one that cannot be read."""
+        paths = [path for path in self.record.files if path.endswith(f"/{RECORD_FILE}")]
+        records = [Record.from_json((self.directory / path).read_text(encoding="utf-8"), path) for path in paths]
+        return sorted(records, key=lambda record: record.model_version, reverse=True)
+
     def size_bytes(self) -> int:
         return self.model_path.stat().st_size
 

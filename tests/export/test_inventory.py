@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serving.errors import UserError
-from serving.export import inventory
+from serving.export import inventory_tables as tables
 from serving.export.inventory import VariantRow, models
 from serving.repository import RECORD_FILE
 
@@ -75,7 +75,7 @@ def test_speed_on_a_card_is_shown_wherever_one_looks_and_the_heading_names_the_c
     assert [(speed.processor, speed.engine) for speed in int8.speed] == [("NVIDIA Made Up", "cuda")]
     listed = models(repository)
     assert listed.cards == ("NVIDIA Made Up",)
-    inventory.show(listed, as_json=False)
+    tables.show_one(listed, as_json=False)
     shown = capsys.readouterr().out
     assert shown.splitlines()[0].endswith(f"speed as measured on {listed.processor} and NVIDIA Made Up")
     assert "batch 8 on cuda: 1.50 (1.25 to 1.75)" in shown
@@ -87,7 +87,7 @@ def test_of_several_cards_each_line_says_which(
     other = {**ON_A_CARD, "processor": "NVIDIA Other", "baseline_engine": "tensorrt", "engine": "tensorrt"}
     row(lambda data: data.update(speed=[ON_A_CARD, other]))
     listed = models(repository)
-    inventory.show(listed, as_json=False)
+    tables.show_one(listed, as_json=False)
     shown = capsys.readouterr().out
     assert "and NVIDIA Made Up and NVIDIA Other" in shown.splitlines()[0]
     assert "batch 8 on cuda of NVIDIA Made Up: 1.50" in shown
@@ -112,7 +112,7 @@ def test_speed_on_a_processor_names_the_engines_that_are_not_the_plain_one(
     processor = models(repository).processor
     here = {**ON_A_CARD, "processor": processor, "engine": "cpu", "baseline_engine": "cpu", **speed}
     row(lambda data: data.update(speed=[here]))
-    inventory.show(models(repository), as_json=False)
+    tables.show_one(models(repository), as_json=False)
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("digits-int8")]
     assert f"  {says}  " in line
 
@@ -134,7 +134,7 @@ def test_a_variant_that_was_not_made_is_told_with_its_reason_unless_it_is_here_n
     listed = models(repository)
     [fp32] = [row for row in listed.variants if row.variant == "fp32"]
     assert fp32.not_made == {"bf16": "this processor has no BF16"}
-    inventory.show(listed, as_json=False)
+    tables.show_one(listed, as_json=False)
     assert "digits-bf16: not made: this processor has no BF16" in capsys.readouterr().out
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export import publish as publishing
-from serving.export.publish import LOCK_FILE, complete, next_version, publish, publish_all, writing
+from serving.export.inventory import history
+from serving.export.publish import LOCK_FILE, complete, next_version, publish, publish_all, remove, writing
 from serving.repository import Record, Repository
 
 from .conftest import MODEL_FILE, ROOT
@@ -70,10 +71,11 @@ from serving.export import publish as publishing
 from serving.repository import Repository
 from tests_export_publish import NEW_MODEL, hidden, new_record
 
-source, scratch, can_exchange = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3] == "yes"
-if not can_exchange:
+source, scratch, what = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+if what == "without the swap":
     publishing._exchange = lambda first, second: False
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "ctypes.dlopen", "ctypes.dlsym")
+ALL = ["digits-fp16", "digits-fp32", "digits-int8"]
 seen = []
 for kill_at in range(1, 1000):
     repository = scratch / str(kill_at)
@@ -89,6 +91,9 @@ for kill_at in range(1, 1000):
                 if count == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
         sys.addaudithook(hook)
+        if what == "removing":
+            publishing.remove(repository, dict.fromkeys(ALL, "digits"))
+            os._exit(0)
         with publishing.writing(repository, "digits"):
             publishing.publish_all(repository, [(record, files), new_record(repository, "digits-fp32")])
         os._exit(0)
@@ -96,10 +101,14 @@ for kill_at in range(1, 1000):
     present = (repository / "digits-int8").is_dir()
     with publishing.writing(repository, "digits"):
         pass  # the next writer finishes what the killed one left
-    variants = [Repository(repository).variant(name) for name in ("digits-int8", "digits-fp32")]
+    names = ALL if what == "removing" else ["digits-int8", "digits-fp32"]
+    variants = [variant for variant in Repository(repository).variants() if variant.name in names]
     for variant in variants:
         variant.verify()
     is_new = {(variant.directory / "1/model.onnx").read_bytes() == NEW_MODEL for variant in variants}
+    if what == "removing":
+        assert [variant.name for variant in variants] in ([], ALL), variants
+        is_new = {not variants}
     assert len(is_new) == 1, "one variant is new and the other is old"
     seen.append([present, is_new.pop(), hidden(repository), status == 0])
     shutil.rmtree(repository)
@@ -109,21 +118,15 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.parametrize(
-    "can_exchange",
-    [
-        pytest.param(True, id="swapping"),
-        pytest.param(False, id="without the swap", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("what", ["swapping", pytest.param("without the swap", marks=pytest.mark.thorough), "removing"])
 def test_killed_at_any_step_the_old_variant_or_the_new_one_is_there_whole(
-    repository: Path, tmp_path: Path, can_exchange: bool
+    repository: Path, tmp_path: Path, what: str
 ) -> None:
     (tmp_path / "tests_export_publish.py").write_text(
         Path(__file__).read_text().replace("from .conftest", "from conftest")
     )
     done = subprocess.run(
-        [sys.executable, "-c", KILLER, repository, tmp_path / "scratch", "yes" if can_exchange else "no"],
+        [sys.executable, "-c", KILLER, repository, tmp_path / "scratch", what],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, tmp_path, Path(__file__).parent)))},
         capture_output=True,
         text=True,
@@ -139,8 +142,40 @@ def test_killed_at_any_step_the_old_variant_or_the_new_one_is_there_whole(
     assert is_new[0] is False
     assert is_new[-1] is True
     assert seen[-1][3]
-    if can_exchange:  # a reader finds the variant at every moment
+    if what == "swapping":  # a reader finds the variant at every moment
         assert all(present for present, _, _, _ in seen)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["digits-fp32"], "digits-fp16, digits-int8 are judged beside digits-fp32"),
+        (["stray"], "Tandem did not write it"),
+    ],
+)
+def test_what_others_need_and_what_is_not_tandems_is_not_removed(
+    repository: Path, names: list[str], says: str, content: Callable[[Path], dict[str, bytes]]
+) -> None:
+    (repository / "stray").mkdir()
+    (repository / "stray" / "mine").write_text("the only copy")
+    before = content(repository)
+    with pytest.raises(UserError, match=says):
+        remove(repository, dict.fromkeys(names, "digits"))
+    assert content(repository) == before
+
+
+def test_a_model_that_is_being_written_is_not_removed_and_another_is(repository: Path) -> None:
+    record, files = new_record(repository)
+    with writing(repository, "other"):
+        publish(repository, replace(record, model="other"), files)
+        with pytest.raises(UserError, match="another process is writing other"):
+            remove(repository, {"other-int8": "other"})
+        remove(repository, {"digits-int8": "digits"})
+    assert [variant.name for variant in Repository(repository).variants()] == [
+        "digits-fp16",
+        "digits-fp32",
+        "other-int8",
+    ]
 
 
 def test_ctrl_c_while_writing_leaves_the_old_variant_and_nothing_else(
@@ -213,7 +248,10 @@ def test_a_broken_disk_is_the_environments(repository: Path, monkeypatch: pytest
 def test_a_new_version_is_a_new_folder_and_one_earlier_model_stays_beside_it(repository: Path) -> None:
     record, files = new_record(repository)
     shared = {path: content for path, content in files.items() if path != MODEL_FILE}
-    first = (repository / "digits-int8" / MODEL_FILE).read_bytes()
+    first, first_record = (
+        (repository / "digits-int8" / MODEL_FILE).read_bytes(),
+        Repository(repository).variant("digits-int8").record,
+    )
     with writing(repository, "digits"):
         for version in (2, 3):
             new = replace(record, model_version=version)
@@ -221,7 +259,12 @@ def test_a_new_version_is_a_new_folder_and_one_earlier_model_stays_beside_it(rep
             variant.verify()
             earlier = variant.directory / f"{version - 1}/model.onnx"
             assert earlier.read_bytes() == (first if version == 2 else b"version 2")
-    assert sorted(path.name for path in variant.directory.iterdir() if path.name.isdigit()) == ["2", "3"]
+    kept = sorted(str(path.relative_to(variant.directory)) for path in variant.directory.glob("[0-9]/*"))
+    assert kept == ["1/tandem.json", "2/model.onnx", "2/tandem.json", "3/model.onnx"]
+    versions = history(repository, "digits-int8")
+    assert [(each.model_version, each.state) for each in versions] == [(3, "newest"), (2, "kept"), (1, "proof only")]
+    assert [each.source for each in versions] == ["a test", "a test", first_record.source]
+    assert versions[2].digest == first_record.digest
     assert "specific { versions: [3] }" in (variant.directory / "config.pbtxt").read_text()
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
-from serving.export import inventory, verify
+from serving.export import inventory_tables as tables
+from serving.export import verify
 from serving.export.inventory import Models, VariantRow
 from serving.export.verify import VariantVerdict, Verification
 from serving.repository import UNTRAINED, Check, Gate, PoolGate, Speed
@@ -50,16 +53,22 @@ ROW = VariantRow(
 FP32 = replace(ROW, name="net-fp32", variant="fp32", speed=(replace(SPEED, ratio=1.0, ratio_low=1.0, ratio_high=1.0),))
 
 
-def shown(capsys: pytest.CaptureFixture[str], *rows: VariantRow, cards: tuple[str, ...] = (), **changes: object) -> str:
+def shown(
+    capsys: pytest.CaptureFixture[str],
+    *rows: VariantRow,
+    cards: tuple[str, ...] = (),
+    draw: Callable[..., None] = tables.show_one,
+    **changes: object,
+) -> str:
     found = Models(1, "somewhere", "xeon", cards, rows, ())
-    inventory.show(replace(found, **changes), as_json=False)  # type: ignore[arg-type]
+    draw(replace(found, **changes), as_json=False)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
 def cells(capsys: pytest.CaptureFixture[str], row: VariantRow, **changes: object) -> list[list[str]]:
     """Of each column its lines, top down, without empty ones."""
     _, heading, *lines = shown(capsys, row, **changes).splitlines()  # type: ignore[arg-type]
-    starts = [heading.index(column) for column in inventory.COLUMNS]
+    starts = [heading.index(column) for column in tables.VARIANT_COLUMNS]
     ends = [*starts[1:], None]
     return [
         [text for line in lines if (text := line[start:end].strip())]
@@ -103,7 +112,7 @@ def cells(capsys: pytest.CaptureFixture[str], row: VariantRow, **changes: object
 def test_a_cell_says_what_the_row_holds(
     capsys: pytest.CaptureFixture[str], row: VariantRow, column: str, says: list[str]
 ) -> None:
-    assert cells(capsys, row)[inventory.COLUMNS.index(column)] == says
+    assert cells(capsys, row)[tables.VARIANT_COLUMNS.index(column)] == says
 
 
 def test_the_heading_says_whose_repository_it_is_and_where_speed_was_measured(
@@ -119,8 +128,49 @@ def test_what_was_not_made_and_what_has_no_record_is_told_below(capsys: pytest.C
     assert said[-1] == "stray: has no tandem.json, so nothing proves it and it is not served"
 
 
+SERVED = {
+    "name": "net-fp32",
+    "model": "net",
+    "variant": "fp32",
+    "version": "1",
+    "pool": "cpu",
+    "state": "served",
+    "reason": "",
+}
+BROKEN = {**SERVED, "name": "net-int8", "variant": "int8", "state": "not_loaded", "reason": "no [room]"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "proven"),
+        ({"gateways": ("http://h",)}, "not served"),
+        ({"gateways": ("http://h",), "account": (SERVED,)}, "served"),
+        ({"gateways": ("http://h",), "account": (SERVED, BROKEN)}, "served, int8 not loaded"),
+        ({"gateways": ("http://h",), "account": (BROKEN,)}, "not served, int8 not loaded"),
+    ],
+)
+def test_a_model_is_one_line_with_its_state_as_the_gateways_say(
+    capsys: pytest.CaptureFixture[str], changes: dict[str, object], state: str
+) -> None:
+    _, heading, line, *below = shown(capsys, FP32, ROW, draw=tables.show, **changes).splitlines()  # type: ignore[arg-type]
+    starts = [heading.index(column) for column in tables.COLUMNS]
+    cells = [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    cells[7] = ""  # its age
+    speed = "int8 1.00 ms, 1.2× fp32"
+    assert cells == ["net", "1", "classification", "fp32 int8", "top1 0.98 (0.9812)", speed, "4 KiB", "", state]
+    assert below == (["net-int8: not loaded: no [room]"] if "int8" in state else [])
+
+
+@pytest.mark.parametrize(
+    ("created", "says"), [("2026-11-23", "today"), ("2026-11-20", "3 d"), ("2026-01-23", "10 months")]
+)
+def test_an_age_is_read_at_a_glance(created: str, says: str) -> None:
+    assert tables.age(created, date(2026, 11, 23)) == says
+
+
 def test_json_holds_every_field_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    inventory.show(Models(1, "somewhere", "xeon", (), (ROW,), ("stray",)), as_json=True)
+    tables.show(Models(1, "somewhere", "xeon", (), (ROW,), ("stray",)), as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert {*told["variants"][0]} == {*VariantRow.__dataclass_fields__}
     assert (told["version"], told["ungated"], told["variants"][0]["speed"][0]["ratio"]) == (1, ["stray"], 1.234)

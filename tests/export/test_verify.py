@@ -194,7 +194,7 @@ def test_the_command_line_names_a_broken_record_beside_what_was_asked_for(kept: 
     assert asked.stderr.startswith("tandem: digits-fp16, which was not asked for, cannot be read: ")
     listed = CliRunner().invoke(cli.cli, ["models", *words])
     assert listed.exit_code == 0
-    assert "digits-int8" in listed.stdout
+    assert "fp32 int8" in listed.stdout
     assert "digits-fp16: cannot be read: " in listed.stdout
 
 

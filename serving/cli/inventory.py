@@ -1,0 +1,115 @@
+"""`tandem models`, `models show`, `history` and `rm`: what is in a repository, who serves it, and taking it out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from serving.cli.lazy import repository_at, room
+from serving.cli.options import JSON, MODEL_REPOSITORY
+from serving.errors import UserError
+
+URL = click.option(
+    "--url",
+    metavar="URL",
+    help="A gateway that serves it, as http://127.0.0.1:8080; its admin listener, where it has one. With keys, TANDEM_API_KEY holds one. "
+    "Default: each `tandem up` of this machine that serves this repository.",
+)
+
+
+@click.group(invoke_without_command=True)
+@MODEL_REPOSITORY
+@URL
+@JSON
+@click.pass_context
+def models(context: click.Context, model_repository: Path | None, url: str | None, as_json: bool) -> None:
+    """Show what is in a repository, a line for each model: accuracy, speed on this processor, size, age, and whether it is served."""
+    if context.invoked_subcommand is not None:
+        if model_repository is not None or url is not None or as_json:
+            raise UserError(f"options stand behind the word: tandem models {context.invoked_subcommand} … --json")
+        return
+    room("serving.export.inventory_tables").show(_found(repository_at(model_repository), url), as_json=as_json)
+
+
+@models.command("show")
+@click.argument("name")
+@MODEL_REPOSITORY
+@URL
+@JSON
+def show(name: str, model_repository: Path | None, url: str | None, as_json: bool) -> None:
+    """Show all of a model, or of one variant: proofs, engines, pools, speed, the variants that lost, and where it is served.
+
+    NAME is a model's, as digits, or a variant's, as digits-int8.
+    """
+    found = _found(repository_at(model_repository), url).of(name)
+    room("serving.export.inventory_tables").show_one(found, as_json=as_json)
+
+
+@models.command("history")
+@click.argument("name")
+@MODEL_REPOSITORY
+@JSON
+def history(name: str, model_repository: Path | None, as_json: bool) -> None:
+    """Show the versions of a model, or of one variant, with their proofs, the newest first, and which of their files are kept."""
+    versions = room("serving.export.inventory").history(repository_at(model_repository), name)
+    room("serving.export.inventory_tables").show_history(name, versions, as_json=as_json)
+
+
+@models.command("rm")
+@click.argument("names", metavar="NAME…", nargs=-1, required=True)
+@MODEL_REPOSITORY
+@click.option("--served", "is_forced", is_flag=True, help="Also what a `tandem up` serves: it unloads it then.")
+def rm(names: tuple[str, ...], model_repository: Path | None, is_forced: bool) -> None:
+    """Take models, or single variants, out of a repository, with their earlier versions and proofs.
+
+    What a `tandem up` of this machine serves is refused without --served. Killed at any moment, each variant is there whole or is gone.
+    """
+    repository = repository_at(model_repository)
+    found = _found(repository, None, is_lenient=True)
+    rows = {row.name: row.model for name in names for row in found.of(name).variants}
+    rows |= {name: name.rpartition("-")[0] or name for name in names if name in found.unreadable}
+    served = {entry["name"] for entry in found.account if entry["state"] in ("served", "loading", "away")}
+    if (used := sorted(served & rows.keys())) and not is_forced:
+        places = " and ".join(found.gateways)
+        raise UserError(f"{places} serves {', '.join(used)}: stop it, or unload it with --served; nothing was removed")
+    room("serving.export.publish").remove(repository, rows)
+    for name in rows:
+        click.echo(f"removed {name}")
+
+
+def _found(repository: Path, url: str | None, *, is_lenient: bool = False) -> Any:
+    """With what gateways say. `is_lenient`: one that does not answer serves everything, as far as anybody knows."""
+    found = room("serving.export.inventory").models(repository, known=_known_speeds())
+    urls = [run.url for run in room("serving.local.runs").serving(repository)] if url is None else [url.rstrip("/")]
+    told: list[str] = []
+    account: list[Mapping[str, Any]] = []
+    for each in urls:
+        console = room("serving.local.console")
+        try:
+            status = console.read_status(each, os.environ.get("TANDEM_API_KEY"))
+            entries = [entry for model in status["models"].values() for entry in model["account"]]
+        except (OSError, ValueError, LookupError) as error:
+            if url is not None:
+                how = "give the address of its admin listener"
+                raise UserError(f"--url {url}: no gateway tells its status there ({error}); {how}") from None
+            if not is_lenient:
+                how = "TANDEM_API_KEY may hold a key for it"
+                click.echo(
+                    f"tandem: {each} serves this repository and does not tell its status ({error}); {how}", err=True
+                )
+                continue
+            entries = [{"name": row.name, "model": row.model, "state": "served"} for row in found.variants]
+        told.append(each)
+        account += [{**entry, "gateway": each} for entry in entries]
+    return replace(found, gateways=tuple(told), account=tuple(account))
+
+
+def _known_speeds() -> Any:
+    """What a server that starts here knows of speeds beside the records; nothing of it in thin images."""
+    return room("serving.local.pool_plan").known_speeds if importlib.util.find_spec("filelock") else None
