@@ -155,6 +155,13 @@ class PoolSettings(Strict):
     cuda: CudaOptions | None = Field(
         default=None, description="Options of ONNX Runtime's CUDA provider, for a pool whose device is `gpu`."
     )
+    versions: int | None = Field(
+        default=None,
+        ge=1,
+        le=2,
+        description="Newest versions of each model that are served beside each other, for /v2/models/NAME/versions/NUMBER; each takes the "
+        "memory of a model. Unset: 1. More than the one before the newest are not kept.",
+    )
 
 
 class LimitSettings(Strict):
@@ -311,6 +318,7 @@ OF_A_TRITON = (
     "batch_buckets",
     "bucket_lengths",
     "cuda",
+    "versions",
 )
 
 

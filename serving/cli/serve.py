@@ -179,6 +179,11 @@ def up(**options: Any) -> None:
     help="Option of ONNX Runtime's CUDA provider, as in tandem.yaml (docs/settings.md). Default: the provider's own.",
 )
 @click.option(
+    "--versions",
+    type=click.IntRange(1, 2),
+    help="Newest versions of each model to serve beside each other, where they take the same inputs and give the same outputs. Default: 1.",
+)
+@click.option(
     "--engine",
     type=click.Choice(["cpu", "openvino", "cuda"]),
     help="Compute everything on this engine, to compare engines. Default: for each variant the one that is fastest here.",

@@ -68,7 +68,7 @@ def _lock_of(repository: Path, model: str) -> TextIO:
     except BlockingIOError:
         lock.close()
         raise UserError(
-            f"another process is writing {model} in {repository}: wait for it, or give another --model"
+            f"another process is exporting {model} into {repository}: wait for it, or give another --model"
         ) from None
     return lock
 

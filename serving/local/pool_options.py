@@ -118,6 +118,7 @@ class TritonOverrides:
     batch_buckets: str | None = None
     bucket_lengths: str | None = None
     cuda: tuple[tuple[str, str], ...] = ()
+    versions: int | None = None  # of each model, the newest ones
 
     def __post_init__(self) -> None:
         if self.captures_graphs and self.batch_buckets is None:

@@ -8,7 +8,7 @@ configuration names the engine that really computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from serving.cores import usable_cores
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython, best_engine, clear_ratio, gains
@@ -20,7 +20,7 @@ from serving.local.measure import MeasurementSite
 from serving.local.pool_options import GRAPHS, NO_OVERRIDES, TritonOverrides
 from serving.local.venvs import Say
 from serving.measure.machine import has_bf16, has_instructions
-from serving.repository import DigestMismatch, Repository, Speed, Variant
+from serving.repository import DigestMismatch, Record, Repository, Speed, Variant
 from serving.repository.layout import Stamp
 from serving.repository.record import GPU_ENGINES
 from serving.repository.triton_config import ModelConfig
@@ -182,6 +182,8 @@ def plan_pool(
                 pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
             )
             config = bucketed(batched(config, overrides, say), overrides, say)
+            if (overrides.versions or 1) > 1:
+                config = config.with_earlier(beside(variant, place, config.max_batch_size, say))
             ours = {
                 "tandem_processor": place.processor,
                 "tandem_speed_ratio": choice.ratio,
@@ -306,6 +308,39 @@ def _cannot_run(variant: Variant, place: MeasurementSite) -> str | None:
     if lacking := [name for name in variant.record.needs if not has_instructions(name)]:
         return f"needs a processor with {' and '.join(lacking)}, which this one lacks: its answers would be wrong"
     return None
+
+
+def beside(variant: Variant, place: MeasurementSite, max_batch_size: int, say: Say) -> dict[int, str]:
+    """Version -> digest of those before it that can be served beside it: Triton has one configuration for all. Says why others are not."""
+    record, found = variant.record, {}
+    for earlier in variant.earlier():
+        if earlier.model_file not in record.files:
+            continue  # its record alone is kept
+        was = replace(variant, record=earlier)
+        gate = earlier.pools.get(place.pool)
+        if record.files[earlier.model_file] != earlier.digest:
+            reason = "its file is not the one that passed its gate"
+        elif gate is None or not gate.is_loadable:
+            reason = f"it did not pass its gate for the {place.pool} pool"
+        elif (earlier.inputs, earlier.outputs) != (record.inputs, record.outputs):
+            reason = "its inputs or outputs are others"
+        elif earlier.max_batch_size < max_batch_size or bool(earlier.max_batch_size) != bool(max_batch_size):
+            reason = f"it takes batches of at most {earlier.max_batch_size} rows"
+        elif _of_labels(earlier) != _of_labels(record):
+            reason = "its classes are others"
+        elif (lacks := _cannot_run(was, place)) is not None:
+            reason = f"it {lacks}"
+        else:
+            found[earlier.model_version] = earlier.digest
+            continue
+        say(
+            f"not loaded: version {earlier.model_version} of {variant.name} beside version {record.model_version}: {reason}"
+        )
+    return found
+
+
+def _of_labels(record: Record) -> str | None:
+    return None if record.labels is None else record.files[record.labels]
 
 
 def choose(

@@ -509,7 +509,7 @@ class Supervisor:
 
 
 def _refusal(model: str, config: str, error: UserError) -> Refusal:
-    version = json.loads(config)["version_policy"]["specific"]["versions"][0]
+    version = max(json.loads(config)["version_policy"]["specific"]["versions"])
     return Refusal(version, str(error).removeprefix(f"{model}: "))
 
 

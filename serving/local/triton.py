@@ -66,6 +66,7 @@ class TritonOptions:
     batch_buckets: str | None = None  # "auto", or "1,8,32"
     bucket_lengths: str | None = None
     cuda_option: tuple[str, ...] = ()  # NAME=VALUE
+    versions: int | None = None  # of each model that are served beside each other
     engine: str | None = None  # that computes everything, instead of the fastest for each variant
     emulate: Path | None = None  # a file of service times that an emulated pool follows
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
@@ -81,6 +82,7 @@ class TritonOptions:
             threads=self.threads,
             queue_delay_us=self.queue_delay_us,
             max_batch=self.max_batch,
+            versions=self.versions,
             batch_buckets=whole_numbers(self.batch_buckets, "--batch-buckets"),
             bucket_lengths=whole_numbers(self.bucket_lengths, "--bucket-lengths"),
             cuda=cuda_options(self.cuda_option),
@@ -160,9 +162,9 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
     from serving.decisions.curves import read_curves
     from serving.local import emulated
 
-    if overrides.instances is not None or overrides.threads is not None:
+    if (overrides.instances, overrides.threads, overrides.versions) != (None, None, None):
         raise UserError(
-            f"pool {pool}: an emulated server is one card by its file; instances and threads do nothing for it"
+            f"pool {pool}: an emulated server is one card by its file; instances, threads and versions do nothing for it"
         )
     curves = read_curves(file)
     environment = ensure(ENGINES["cpu"], say)

@@ -36,15 +36,22 @@ class Variant:
     version: str = "1"  # of the source's model, shared by its variants
     space: str = ""  # of an embedding: which vectors its own may be compared with
     in_space: bool = True  # that is the one that the model's public name stands for
+    earlier: tuple[tuple[str, str], ...] = ()  # (version, digest) of those that are served beside it
 
     def has_same_receipt(self, other: Variant) -> bool:
         """Whether a receipt says the same of both."""
-        return (self.device, self.engine, self.digest, self.gate) == (
+        return (self.device, self.engine, self.digest, self.gate, self.earlier) == (
             other.device,
             other.engine,
             other.digest,
             other.gate,
+            other.earlier,
         )
+
+    def at(self, version: str) -> Variant:
+        """As it is for whoever asks for this version."""
+        digests = dict(self.earlier)
+        return replace(self, version=version, digest=digests[version]) if version in digests else self
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)

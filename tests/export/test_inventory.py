@@ -113,7 +113,7 @@ def test_speed_on_a_processor_names_the_engines_that_are_not_the_plain_one(
     here = {**ON_A_CARD, "processor": processor, "engine": "cpu", "baseline_engine": "cpu", **speed}
     row(lambda data: data.update(speed=[here]))
     tables.show_one(models(repository), as_json=False)
-    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("digits-int8")]
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("digits-int8 ")]
     assert f"  {says}  " in line
 
 

@@ -168,7 +168,7 @@ def test_a_model_that_is_being_written_is_not_removed_and_another_is(repository:
     record, files = new_record(repository)
     with writing(repository, "other"):
         publish(repository, replace(record, model="other"), files)
-        with pytest.raises(UserError, match="another process is writing other"):
+        with pytest.raises(UserError, match="another process is exporting other"):
             remove(repository, {"other-int8": "other"})
         remove(repository, {"digits-int8": "digits"})
     assert [variant.name for variant in Repository(repository).variants()] == [

@@ -71,7 +71,7 @@ def cells(capsys: pytest.CaptureFixture[str], row: VariantRow, **changes: object
     starts = [heading.index(column) for column in tables.VARIANT_COLUMNS]
     ends = [*starts[1:], None]
     return [
-        [text for line in lines if (text := line[start:end].strip())]
+        [text for line in lines if not line.startswith(f"{row.name}:") and (text := line[start:end].strip())]
         for start, end in zip(starts, ends, strict=True)
     ]  # fmt: skip
 

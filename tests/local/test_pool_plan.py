@@ -14,10 +14,12 @@ import pytest
 from serving.decisions.engines import EnginePython
 from serving.errors import UserError
 from serving.local import pool_plan as pooling
+from serving.local.measure import place_here
 from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
-from serving.local.pool_plan import Share, crowded, loadable, plan_pool, share
+from serving.local.pool_plan import Share, beside, crowded, loadable, plan_pool, share
 from serving.measure.machine import processor_key
 from serving.repository import Repository
+from tests.local.repository import publish_digits
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
 PLAIN = {"cpu": EnginePython("cpu", Path("/e/bin/python3"), "9.9")}
@@ -131,6 +133,42 @@ def rename_version(repository: Repository, name: str, version: int) -> None:
         record["files"][f"{version}/model.onnx"] = record["files"].pop("1/model.onnx")
 
     change_record(repository, name, change)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        ((), None, None),
+        (("source",), "elsewhere", None),
+        (("files", "1/model.onnx"), "0" * 64, "its file is not the one that passed its gate"),
+        (("pools", "cpu", "status"), "refused", "it did not pass its gate for the cpu pool"),
+        (("outputs", 0, "shape"), [11], "its inputs or outputs are others"),
+        (("max_batch_size",), 4, "it takes batches of at most 4 rows"),
+        (("files", "labels.txt"), "0" * 64, "its classes are others"),
+        (("needs",), ["amx_of_the_future"], "it needs a processor with amx_of_the_future"),
+    ],
+)
+def test_an_earlier_version_is_served_beside_the_newest_where_one_configuration_is_right_for_both(
+    tmp_path: Path, said: list[str], place: tuple[str | int, ...], value: object, says: str | None
+) -> None:
+    publish_digits(tmp_path, precisions=["fp32"])
+    publish_digits(tmp_path, precisions=["fp32"], version=2, model_file=b"another")
+    file = tmp_path / "digits-fp32" / "1" / "tandem.json"
+    record = json.loads(file.read_text())
+    inside = record
+    for key in place[:-1]:
+        inside = inside[key]
+    if place:
+        inside[place[-1]] = value
+    if place == ("max_batch_size",):
+        record["warmup_batch_sizes"] = [1]
+    file.write_text(json.dumps(record))
+    variant = Repository(tmp_path).variant("digits-fp32")
+    found = beside(variant, place_here("cpu", PLAIN, 1), 32, said.append)
+    assert found == ({1: record["files"]["1/model.onnx"]} if says is None else {})
+    assert [str(says) in line for line in said] == ([] if says is None else [True])
+    config = json.loads(variant.config("cpu").with_earlier(found).to_json())
+    assert config["version_policy"]["specific"]["versions"] == [*found, 2]
 
 
 # -- the configuration that is loaded ---------------------------------------------------------------------------------

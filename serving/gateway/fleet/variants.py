@@ -11,6 +11,7 @@ from typing import Any
 
 from serving.protocol.triton_reason import plain_reason
 from serving.repository import PRECISIONS
+from serving.repository.triton_config import EARLIER
 from serving.scheduling.routing import LoadFailure, Variant
 from serving.settings import EMULATED
 
@@ -65,6 +66,7 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         device=f'{device}; name="{label}"' if label else device,
         gate=gate,
         version=_version(config),
+        earlier=_earlier(parameters),
         space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
     )
@@ -109,6 +111,12 @@ def _version(config: dict[str, Any]) -> str:
     """The one that Triton was told to serve; the newest of several. "1" where it was told none, as for a model of one version."""
     versions = config.get("version_policy", {}).get("specific", {}).get("versions", [])
     return str(max(map(int, versions), default=1))  # Triton writes int64 as text
+
+
+def _earlier(parameters: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """(version, digest) of those that are served beside the newest."""
+    told = ((key.removeprefix(EARLIER), digest) for key, digest in parameters.items() if key.startswith(EARLIER))
+    return tuple(sorted((version, digest) for version, digest in told if version.isdecimal()))
 
 
 def _ratio(text: str | None) -> float | None:

@@ -126,7 +126,7 @@ def _require_version(version: str) -> None:
 def index(catalogue: Catalogue, caller: Caller = ANYBODY, *, is_ready: bool = False) -> list[dict[str, str]]:
     """Of what the caller may ask, public names first, then the names that pin a variant; with `is_ready` those alone that are.
 
-    A name has two rows where an earlier version is served and a newer one could not be loaded, as in Triton's own index.
+    A name has a row for each version that is served, and one where a newer could not be loaded, as in Triton's own index.
     """
     entries, ready = account.entries(catalogue), catalogue.fleet.routable
     public = {model for pool in catalogue.fleet.pools for model, _ in pool.names}
@@ -136,7 +136,8 @@ def index(catalogue: Catalogue, caller: Caller = ANYBODY, *, is_ready: bool = Fa
         own = [entry for entry in entries if entry.is_of(name)]
         version = account.newest(own, name)
         if name in ready:
-            rows.append({"name": name, "version": version, "state": "READY"})
+            for each in (*sorted(_earlier(catalogue, name), key=int), version):
+                rows.append({"name": name, "version": each, "state": "READY"})
             own = [entry for entry in own if int(entry.version) > int(version)]
         waiting = next((entry for entry in own if entry.state is ModelState.WAITING), None)
         if told := account.first_failure(own, name) or waiting:
@@ -146,6 +147,12 @@ def index(catalogue: Catalogue, caller: Caller = ANYBODY, *, is_ready: bool = Fa
             reason = "unloaded" if all(entry.state is ModelState.UNLOADED for entry in own) else "no pool serves it now"
             rows.append({"name": name, "version": version, "state": "UNAVAILABLE", "reason": reason})
     return [row for row in rows if row["state"] == "READY" or not is_ready]
+
+
+def _earlier(catalogue: Catalogue, name: str) -> set[str]:
+    """Versions that are served beside the newest under a name, public or a variant's."""
+    variants = (v for pool in catalogue.fleet.pools for v in pool.variants if name in (v.model, v.name))
+    return {version for variant in variants for version, _ in variant.earlier}
 
 
 def refuse_load(model: str) -> None:

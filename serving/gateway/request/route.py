@@ -187,6 +187,8 @@ class Routes:
         return [d for d in decide(Fleet(pools, fleet.known), name, pins) if d.pool not in taken]
 
     def _choice(self, name: str, version: str | None, decision: Decision) -> Destination:
+        if version is not None:
+            decision = replace(decision, variant=decision.variant.at(version))
         variant = decision.variant
         path = f"/v2/models/{variant.name}" + (f"/versions/{version}" if version else "") + "/infer"
         receipt = receipt_headers(decision)
@@ -208,7 +210,7 @@ def as_on(destination: Destination, server: Server) -> Destination:
     variant = server.differing.get(destination.name)
     if variant is None:
         return destination
-    receipt = receipt_headers(replace(destination.decision, variant=variant))
+    receipt = receipt_headers(replace(destination.decision, variant=variant.at(destination.decision.variant.version)))
     return replace(destination, receipt=receipt, receipt_lines=_lines(receipt))
 
 
