@@ -60,7 +60,7 @@ def fastest(rows: Iterable[VariantRow], processor: str) -> str:
         return "unmeasured"
     batch_size = min(speed.batch_size for _, speed in timed)
     of_batch = [(variant, speed) for variant, speed in timed if speed.batch_size == batch_size]
-    fp32_s = min(speed.fp32_latency_s for _, speed in of_batch)
+    fp32_s = min(speed.latency_s if variant == "fp32" else speed.fp32_latency_s for variant, speed in of_batch)
     variant, best = min(of_batch, key=lambda one: one[1].latency_s)
     if fp32_s <= best.latency_s:
         return f"fp32 {duration(fp32_s)}"

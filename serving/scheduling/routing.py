@@ -37,6 +37,7 @@ class Variant:
     space: str = ""  # of an embedding: which vectors its own may be compared with
     in_space: bool = True  # that is the one that the model's public name stands for
     earlier: tuple[tuple[str, str], ...] = ()  # (version, digest) of those that are served beside it
+    versions: frozenset[str] = frozenset()  # that its Triton was told to serve; empty where nobody told it
 
     def has_same_receipt(self, other: Variant) -> bool:
         """Whether a receipt says the same of both."""
@@ -47,6 +48,10 @@ class Variant:
             other.gate,
             other.earlier,
         )
+
+    def has(self, version: str) -> bool:
+        """Whether a version is there, as far as anybody knows."""
+        return not self.versions or str(int(version)) in self.versions
 
     def at(self, version: str) -> Variant:
         """As it is for whoever asks for this version."""

@@ -1,8 +1,8 @@
-"""Makes a model repository that the outside clients ask, by the project's own interpreter: `repository.py FOLDER [examples]`.
+"""Makes a model repository that the outside clients ask, by the project's own interpreter: `repository.py FOLDER [examples|suites]`.
 
 `digits` as committed, and `words`, an embeddings model of a few words whose vectors a reader can compute; or `digits` and the models that
-Triton's own example programs ask, of the same names, inputs and outputs. Not a test, and imported by none: the clients' environment has
-no `serving`.
+Triton's own example programs ask, of the same names, inputs and outputs; or those that suites of other servers' tests need. Not a test,
+and imported by none: the clients' environment has no `serving`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, checker, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from serving.export.publish import publish, writing
 from serving.repository import Record, digests_of
 from serving.repository.layout import config_files
 from serving.repository.preprocessing import TextPreprocessing, to_json
@@ -57,6 +58,116 @@ def examples(folder: Path) -> None:
             files={},
         )
         _write(folder, record, _example_graph(datatype, size, is_pair=inputs is PAIR_IN), {})
+
+
+# Datatype of two inputs -> datatypes in which their sum and their difference come.
+SUMS = {
+    "UINT8": ("UINT8", "FP32"),
+    "INT8": ("INT8", "INT32"),
+    "INT16": ("INT16",),
+    "INT32": ("INT32", "INT8", "INT16", "FP32", "FP16", "BYTES"),
+    "INT64": ("INT64",),
+    "FP16": ("FP16", "FP32"),
+    "FP32": ("FP32", "UINT8", "FP16", "INT32"),
+    "BYTES": ("BYTES", "INT32"),
+}
+WITHOUT_BATCHES = ("INT32", "BYTES")
+# Identity models -> datatype and shape of each input.
+ZEROS = {
+    "zero_1_float32": [("FP32", (-1,))],
+    "zero_1_object": [("BYTES", (-1,))],
+    "zero_1_object_1_element": [("BYTES", (1,))],
+    "zero_1_float16": [("FP16", (-1, -1))],
+    "zero_3_float32": [("FP32", (-1,))] * 3,
+}
+
+
+def suites(folder: Path) -> None:
+    """Each of the graphs of `SUMS` and `ZEROS`, and `versioned`, of which the third version is the newest and gives one more each time."""
+    digits = ROOT / "model_repo" / "digits-fp32"
+    shutil.copytree(digits, folder / "digits-fp32")
+    like = Record.from_json((digits / "tandem.json").read_text())
+
+    def write(
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        graph: bytes,
+        *,
+        max_batch_size: int = 8,
+        version: int = 1,
+    ) -> None:
+        record = replace(
+            like,
+            model=name,
+            model_version=version,
+            task=OTHER,
+            source="made for tests",
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            labels=None,
+            sample=None,
+            preprocessing=None,
+            speed=(),
+            max_batch_size=max_batch_size,
+            warmup_batch_sizes=(),
+            warmup=(),
+            files={},
+        )
+        with writing(folder):
+            publish(folder, record, {record.model_file: graph})
+
+    for taken, given in SUMS.items():
+        for batched in (True, False) if taken in WITHOUT_BATCHES else (True,):
+            tensors = [Tensor(f"{what}_{one}", one, (16,)) for one in given for what in ("SUM", "DIFFERENCE")]
+            inputs = [Tensor(name, taken, (16,)) for name in PAIR_IN]
+            name = f"onnx_{taken.lower()}{'' if batched else '_nobatch'}"
+            write(name, inputs, tensors, _sums_graph(taken, given, batched=batched), max_batch_size=8 if batched else 0)
+    for name, tensors in ZEROS.items():
+        inputs = [Tensor(f"INPUT{i}", *one) for i, one in enumerate(tensors)]
+        outputs = [Tensor(f"OUTPUT{i}", *one) for i, one in enumerate(tensors)]
+        write(name, inputs, outputs, _zeros_graph(tensors))
+    strings = [("BYTES", (-1,))]
+    write(
+        "strings",
+        [Tensor("INPUT0", *strings[0])],
+        [Tensor("OUTPUT0", *strings[0])],
+        _zeros_graph(strings, batched=False),
+        max_batch_size=0,
+    )
+    for version in (1, 2, 3):
+        one = [("FP32", (-1,))]
+        graph = _zeros_graph(one, more=float(version))
+        write("versioned", [Tensor("INPUT0", *one[0])], [Tensor("OUTPUT0", *one[0])], graph, version=version)
+
+
+def _sums_graph(taken: str, given: Sequence[str], *, batched: bool) -> bytes:
+    shape: list[str | int] = ["n", 16] if batched else [16]
+    nodes = [_node("Cast", [name], f"{name}_number", to=TensorProto.FLOAT) for name in PAIR_IN]
+    outputs = []
+    for op, what in (("Add", "SUM"), ("Sub", "DIFFERENCE")):
+        nodes.append(_node(op, [f"{name}_number" for name in PAIR_IN], f"{what}_number"))
+        nodes.append(_node("Cast", [f"{what}_number"], f"{what}_whole", to=TensorProto.INT32))
+        for one in given:
+            source = f"{what}_whole" if one == "BYTES" else f"{what}_number"
+            nodes.append(_node("Cast", [source], f"{what}_{one}", to=ELEMENTS[one]))
+            outputs.append((f"{what}_{one}", ELEMENTS[one], shape))
+    return _model(nodes, [(name, ELEMENTS[taken], shape) for name in PAIR_IN], outputs, {})
+
+
+def _zeros_graph(tensors: Sequence[tuple[str, tuple[int, ...]]], *, more: float = 0.0, batched: bool = True) -> bytes:
+    """Outputs are the inputs, and `more`."""
+    taken, given, nodes = [], [], []
+    for i, (datatype, shape) in enumerate(tensors):
+        sizes = [*(["n"] if batched else []), *(f"d{i}{j}" if size < 0 else size for j, size in enumerate(shape))]
+        taken.append((f"INPUT{i}", ELEMENTS[datatype], sizes))
+        given.append((f"OUTPUT{i}", ELEMENTS[datatype], sizes))
+        nodes.append(
+            _node("Add", [f"INPUT{i}", "more"], f"OUTPUT{i}")
+            if more
+            else _node("Identity", [f"INPUT{i}"], f"OUTPUT{i}")
+        )
+    return _model(nodes, taken, given, {"more": np.float32(more)} if more else {})
 
 
 def vectors() -> np.ndarray:
@@ -120,7 +231,16 @@ EXAMPLES = {
     "simple_identity": ("BYTES", -1),
     "custom_identity_int32": ("INT32", -1),
 }
-ELEMENTS = {"INT32": TensorProto.INT32, "INT8": TensorProto.INT8, "BYTES": TensorProto.STRING}
+ELEMENTS = {
+    "UINT8": TensorProto.UINT8,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "BYTES": TensorProto.STRING,
+}
 
 
 def _example_graph(datatype: str, size: int, *, is_pair: bool) -> bytes:
@@ -152,7 +272,7 @@ def _model(
         "graph",
         [info(*value) for value in taken],
         [info(*value) for value in given],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     checker.check_model(model)
@@ -174,4 +294,4 @@ def _write(folder: Path, record: Record, model: bytes, beside: Mapping[str, byte
 
 
 if __name__ == "__main__":
-    (examples if sys.argv[2:] == ["examples"] else main)(Path(sys.argv[1]))
+    {(): main, ("examples",): examples, ("suites",): suites}[tuple(sys.argv[2:])](Path(sys.argv[1]))

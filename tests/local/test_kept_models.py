@@ -93,7 +93,7 @@ def test_a_third_version_takes_the_place_of_the_first_while_it_runs(up: Up) -> N
     wait_until(lambda: answers(up, 0) == [(200, up.exported("digits-fp32"))], "the third version answers")
     third, second, _ = digests(up)
     assert answers(up, 3, 2) == [(200, third), (200, second)]
-    assert answers(up, 1)[0][0] == 404
+    assert answers(up, 1)[0][0] == 404  # not 503, which would keep everybody away from the others for a moment
 
 
 def test_what_is_served_is_removed_only_if_that_is_asked_for_and_is_unloaded_then(up: Up) -> None:

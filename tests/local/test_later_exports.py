@@ -181,7 +181,7 @@ def test_a_repository_that_is_emptied_is_served_no_more_and_filled_again_it_is(u
     for folder in up.repository.iterdir():
         if folder.is_dir():
             shutil.rmtree(folder)
-    wait_until(lambda: up.ask("/v2/models/digits/infer", SAMPLE)[0] == 404, "nobody knows the last one any more")
+    up.program.wait_for("no longer served: digits-fp32: in no repository any more")
     publish_digits(up.repository, precisions=["fp32"])
     wait_until(lambda: up.digest("digits"), "it is back")
     wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")

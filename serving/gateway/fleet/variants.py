@@ -65,7 +65,8 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         digest=parameters["tandem_digest"],
         device=f'{device}; name="{label}"' if label else device,
         gate=gate,
-        version=_version(config),
+        version=max(_versions(config), key=int, default="1"),
+        versions=frozenset(_versions(config)),
         earlier=_earlier(parameters),
         space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
@@ -107,10 +108,9 @@ def _printable(text: str) -> str:
     return re.sub(r'[^ -~]|["\\]', "", text)
 
 
-def _version(config: dict[str, Any]) -> str:
-    """The one that Triton was told to serve; the newest of several. "1" where it was told none, as for a model of one version."""
-    versions = config.get("version_policy", {}).get("specific", {}).get("versions", [])
-    return str(max(map(int, versions), default=1))  # Triton writes int64 as text
+def _versions(config: dict[str, Any]) -> list[str]:
+    """Those that Triton was told to serve; none where it was told none, as for a model of one version."""
+    return [str(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", [])]
 
 
 def _earlier(parameters: dict[str, str]) -> tuple[tuple[str, str], ...]:

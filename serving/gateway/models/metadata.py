@@ -107,6 +107,8 @@ async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tu
         server: Server | None = catalogue.pick(decision.pool, decision.variant.name)
         if server is None:
             continue
+        if version and not decision.variant.has(version):
+            raise errors.NoSuchVersion(f"'{model}' has no version {version}", model=model, version=version)
         path = f"/v2/models/{decision.variant.name}" + (f"/versions/{version}" if version else "") + what
         try:
             answer = await server.fetch(b"GET", path)

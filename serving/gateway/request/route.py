@@ -143,6 +143,10 @@ class Routes:
         name, version = match.groups()
         pins = Pins(pool.decode("latin-1") if pool else None, variant.decode("latin-1") if variant else None)
         decisions = self._decide(name, pins)
+        if version is not None:  # Triton calls one that it serves no more not ready, as if its process had died
+            decisions = [decision for decision in decisions if decision.variant.has(version)]
+            if not decisions:
+                raise errors.NoSuchVersion(f"'{name}' has no version {version}", model=name, version=version)
         is_steady = any(decision.pool not in self._candidates.bridges for decision in decisions)
         destinations = [
             self._choice(name, version, decision) for decision in [*decisions, *self._away(decisions, name, pins)]

@@ -75,7 +75,7 @@ def test_pins_in_headers_choose_pool_and_variant(gateway: Running) -> None:
 
 def test_an_explicit_version_works_and_another_is_not_found(gateway: Running) -> None:
     assert gateway.ask("/v2/models/digits/versions/1/infer", SAMPLE).status == 200
-    refused(gateway.ask("/v2/models/digits/versions/9/infer", SAMPLE), 404, "not_found", "no such version")
+    refused(gateway.ask("/v2/models/digits/versions/9/infer", SAMPLE), 404, "not_found", "has no version 9")
     refused(gateway.ask("/v2/models/digits/versions/x/infer", SAMPLE), 404, "not_found")
 
 
