@@ -85,7 +85,10 @@ def rm(names: tuple[str, ...], model_repository: Path | None, is_forced: bool) -
 
 def _found(repository: Path, url: str | None, *, is_lenient: bool = False) -> Any:
     """With what gateways say. `is_lenient`: one that does not answer serves everything, as far as anybody knows."""
-    found = room("serving.export.inventory").models(repository, known=_known_speeds())
+    has_local = importlib.util.find_spec("filelock") is not None  # not in thin images
+    plans = room("serving.local.pool_plan") if has_local else None
+    known, left_out = (plans.known_speeds, plans.left_out_here) if plans else (None, None)
+    found = room("serving.export.inventory").models(repository, known=known, left_out=left_out)
     urls = [run.url for run in room("serving.local.runs").serving(repository)] if url is None else [url.rstrip("/")]
     told: list[str] = []
     account: list[Mapping[str, Any]] = []
@@ -108,8 +111,3 @@ def _found(repository: Path, url: str | None, *, is_lenient: bool = False) -> An
         told.append(each)
         account += [{**entry, "gateway": each} for entry in entries]
     return replace(found, gateways=tuple(told), account=tuple(account))
-
-
-def _known_speeds() -> Any:
-    """What a server that starts here knows of speeds beside the records; nothing of it in thin images."""
-    return room("serving.local.pool_plan").known_speeds if importlib.util.find_spec("filelock") else None

@@ -59,6 +59,9 @@ class Models:
     variants: tuple[VariantRow, ...]
     ungated: tuple[str, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by a CPU pool of this machine, though their gate allows them -> why
     gateways: tuple[str, ...] = ()
     account: tuple[Mapping[str, Any], ...] = ()
 
@@ -75,6 +78,7 @@ class Models:
             variants=rows,
             ungated=(),
             unreadable={name: self.unreadable[name]} if name in self.unreadable else {},
+            left_out={row.name: self.left_out[row.name] for row in rows if row.name in self.left_out},
             account=tuple(entry for entry in self.account if name in (entry["model"], entry["name"])),
         )
 
@@ -83,7 +87,11 @@ class Models:
 SpeedLookup = Callable[[Sequence[Variant]], Mapping[tuple[str, str], Sequence[Speed]]]
 
 
-def models(path: Path, known: SpeedLookup | None = None) -> Models:
+# Variants that a CPU pool of this machine leaves out although their gate allows them -> why
+LeftOut = Callable[[Sequence[Variant]], Mapping[str, str]]
+
+
+def models(path: Path, known: SpeedLookup | None = None, left_out: LeftOut | None = None) -> Models:
     """`known`: without it, speeds are the records' alone."""
     repository, processor = Repository(path), processor_key()
     variants, unreadable = repository.readable()
@@ -92,7 +100,8 @@ def models(path: Path, known: SpeedLookup | None = None) -> Models:
     speeds = known(variants) if known else {}
     rows = tuple(_row(variant, _speeds(variant, processor, speeds), here, kept) for variant in variants)
     cards = sorted({speed.processor for row in rows for speed in row.speed if POOL[speed.engine] == "gpu"})
-    return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()), unreadable)
+    lacking = left_out(variants) if left_out else {}
+    return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()), unreadable, lacking)
 
 
 def _speeds(variant: Variant, processor: str, known: Mapping[tuple[str, str], Sequence[Speed]]) -> tuple[Speed, ...]:

@@ -98,10 +98,8 @@ def known_speeds(variants: Sequence[Variant]) -> dict[tuple[str, str], tuple[Spe
     """(name, engine) -> what a CPU pool that starts here with nothing asked knows without measuring: of every engine that is
     installed here and that may run the variant, also where that is nothing.
     """
-    environment = find(ENGINES["cpu"])
-    if environment is None:
+    if (place := _cpu_place()) is None:
         return {}
-    place = measure.place_here("cpu", of_pool("cpu", environment), share("cpu", usable_cores()).num_threads)
     found: dict[tuple[str, str], tuple[Speed, ...]] = {}
     for model in {variant.record.model for variant in variants}:
         members = {v.record.variant: v for v in variants if v.record.model == model and "cpu" in v.record.pools}
@@ -109,6 +107,22 @@ def known_speeds(variants: Sequence[Variant]) -> dict[tuple[str, str], tuple[Spe
         for precision, variant in members.items():
             found |= {(variant.name, it): known.get((precision, it), ()) for it in place.engines_of(variant)}
     return found
+
+
+def left_out_here(variants: Sequence[Variant]) -> dict[str, str]:
+    """Variants that a CPU pool on this machine leaves out although their gate allows them there -> why."""
+    if (place := _cpu_place()) is None:
+        return {}
+    reasons = {v.name: _cannot_run(v, place) for v in variants if "cpu" in v.loadable_pools}
+    return {name: f"it {reason}" for name, reason in reasons.items() if reason is not None}
+
+
+def _cpu_place() -> MeasurementSite | None:
+    """A CPU pool that starts here with nothing asked; None before its environment was made."""
+    environment = find(ENGINES["cpu"])
+    if environment is None:
+        return None
+    return measure.place_here("cpu", of_pool("cpu", environment), share("cpu", usable_cores()).num_threads)
 
 
 def loadable(repository: Repository, pool: str, say: Say) -> tuple[list[Variant], dict[str, Refusal]]:

@@ -124,8 +124,10 @@ def test_the_heading_says_whose_repository_it_is_and_where_speed_was_measured(
 
 
 def test_what_was_not_made_and_what_has_no_record_is_told_below(capsys: pytest.CaptureFixture[str]) -> None:
-    said = shown(capsys, replace(FP32, not_made={"bf16": "no [AMX] here"}), ungated=("stray",)).splitlines()
-    assert said[-2] == "net-bf16: not made: no [AMX] here"
+    changes = {"ungated": ("stray",), "left_out": {"net-fp32": "it needs [more]"}}
+    said = shown(capsys, replace(FP32, not_made={"bf16": "no [AMX] here"}), **changes).splitlines()  # type: ignore[arg-type]
+    assert said[-3] == "net-bf16: not made: no [AMX] here"
+    assert said[-2] == "net-fp32: left out by a CPU pool of this machine: it needs [more]"
     assert said[-1] == "stray: has no tandem.json, so nothing proves it and it is not served"
 
 
