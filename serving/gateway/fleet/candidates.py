@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
+from math import inf
 from time import perf_counter, time
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +24,7 @@ from serving.gateway.fleet.cold_pools import LEAST_S
 from serving.gateway.fleet.curves import Facts
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.work import Work
+from serving.protocol.budget import most_bytes
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
@@ -89,6 +91,13 @@ class Candidates:
 
     def max_elements(self, pool: str, name: str) -> int | None:
         return self._known[pool, name].facts.max_elements
+
+    def max_body_bytes(self) -> float:
+        """Of a request that any of them takes; infinite where one takes any length, and as long as some are not known."""
+        elements = [known.facts.max_elements for known in self._known.values()]
+        if not elements or self.never_seen():
+            return inf
+        return max(inf if number is None else most_bytes(number) for number in elements)
 
     def row_bytes(self, pool: str, name: str) -> float:
         return self._known[pool, name].facts.row_bytes

@@ -39,6 +39,8 @@ SMALL_BYTES = 64 * 1024
 # How a message begins that was compressed; no plain one does, because no message here has fields 3 and 15 of these kinds.
 PACKED = {b"\x1f\x8b": b"gzip", b"\x78": b"deflate"}
 AROUND_BYTES = 1024  # metadata and frames of one message: more than most have. A guess, not measured.
+# A message that may be as long whatever the models take: gRPC's own default. Its limit for all messages cannot be changed while it serves.
+LEAST_BYTES = 4 * 2**20
 RECEIVED_AT, RECEIVED_END = 128, 136  # tcpi_bytes_received in the system's struct tcp_info, since Linux 4.1
 
 
@@ -84,7 +86,7 @@ class _Connection:
         if began >= self.seen_at:
             self.fresh += num_bytes + AROUND_BYTES
 
-    def look(self, received: int, now: float, limits: LimitSettings) -> bool:
+    def look(self, received: int, now: float, limits: LimitSettings, max_message_bytes: float) -> bool:
         """Whether more of a message has come since the last look."""
         if all(read.began >= self.seen_at for read in self.reads):
             self.base, self.finished = self.seen, self.fresh
@@ -98,6 +100,7 @@ class _Connection:
         if not self.is_large:
             unfinished, self.small_at = 0, now
         self._end_late(now, limits)
+        self._end_large(unfinished, max_message_bytes)
         self.claim.give_back(self.claim.held - unfinished)
         try:
             self.claim.take(unfinished - self.claim.held)
@@ -115,6 +118,16 @@ class _Connection:
             paused_s = now - max(since, self.grew_at)
             if now - since > limits.body_timeout_s or paused_s > limits.body_pause_s:
                 read.end(errors.TooSlow("the message came too slowly (body_timeout_s, body_pause_s)"))
+
+    def _end_large(self, unfinished: int, max_message_bytes: float) -> None:
+        """Only where all that came is of the messages that are awaited: of others it is not exactly known how much they were."""
+        if not self.finished and unfinished > len(self.reads) * max_message_bytes:
+            for read in self.reads:
+                read.end(
+                    errors.TooLarge(
+                        f"the message has more than {max_message_bytes:.0f} bytes; no model here takes more"
+                    )
+                )
 
 
 class _Turns:
@@ -170,16 +183,26 @@ class _Coming:
 
 
 class PartialMessages:
-    """Of the listener at `port`. `connections`: those of it, counted and bounded. Made inside a running event loop."""
+    """Of the listener at `port`. `connections`: those of it, counted and bounded. `most_bytes`: of a message that any model takes now.
+
+    Made inside a running event loop.
+    """
 
     def __init__(
-        self, port: int, memory: Memory, limits: LimitSettings, connections: Connections, threads: Threads
+        self,
+        port: int,
+        memory: Memory,
+        limits: LimitSettings,
+        connections: Connections,
+        threads: Threads,
+        most_bytes: Callable[[], float],
     ) -> None:
         self._port = port
         self._memory = memory
         self._limits = limits
         self._connections = connections
         self._threads = threads
+        self._most_bytes = most_bytes
         self._by_peer: dict[str, _Connection] = {}
         self._num_reads = 0
         self._unseen: dict[_Read, None] = {}  # begun since the last look, in order
@@ -275,6 +298,7 @@ class PartialMessages:
         now = self._loop.time()
         is_growing = False
         too_many = set()
+        max_message_bytes = max(LEAST_BYTES, self._most_bytes())
         for peer, (address, num_bytes) in received.items():
             connection = self._by_peer.get(peer)
             if connection is None:
@@ -284,7 +308,7 @@ class PartialMessages:
                     too_many.add(peer)
                     continue
                 connection.address = address
-            is_growing |= connection.look(num_bytes, now, self._limits)
+            is_growing |= connection.look(num_bytes, now, self._limits, max_message_bytes)
         for peer in self._by_peer.keys() - received.keys():
             connection = self._by_peer[peer]
             if not connection.reads:

@@ -74,7 +74,12 @@ class GrpcServer:
     ) -> None:
         """`addresses` are those that HTTP listens on. Raises UserError where the port is taken."""
         self._partial = PartialMessages(
-            port, gateway.memory, settings.limits, gateway.grpc_connections, gateway.threads
+            port,
+            gateway.memory,
+            settings.limits,
+            gateway.grpc_connections,
+            gateway.threads,
+            gateway.candidates.max_body_bytes,
         )
         self._streams = Streams(self._partial)
         infer = GrpcInfer(gateway.inference, gateway.threads, self._streams)

@@ -171,3 +171,14 @@ def test_connections_of_one_address_are_bounded(short: Speaking) -> None:
         assert all(one.is_open for one in some)
         assert metric(short.running, "tandem_connection_refusals_total", listener="grpc", limit="client") >= 3
     wait_until(lambda: counted() == 0, "they are no longer counted")
+
+
+def test_a_message_that_no_model_takes_is_not_waited_for(digits: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with speaking_before(tmp_path_factory.mktemp("digits"), {"cpu": [digits]}) as both:
+        with half_sent(both, "ModelInfer", MIB) as small, half_sent(both, "ModelInfer", 16 * MIB) as large:
+            wait_until(lambda: is_ended(*large), "the large one is refused")
+            assert not is_ended(*small)
+        with both.stub(max_send_message_length=-1) as stub:
+            code, text, metadata = refused(stub.ModelInfer, double("digits", raw_input_contents=[bytes(16 * MIB)]))
+        assert (code, metadata["tandem-error"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large")
+        assert "at most" in text or "no model" in text
