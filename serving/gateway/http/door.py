@@ -4,8 +4,7 @@ A head names model, version, pins, key, priority and deadline, and of binary ten
 `timeout` in it shortens the time, more rows take longer. So who would be too late by the head is too late. Rules: nothing is refused here
 whose head is wrong in another way (the endpoint says in which), nor where nobody was refused before, nor by a guess at what the body holds.
 
-Clients repeat their heads. One that comes again byte for byte is not read again, and is refused as before for as long as nothing has
-happened that could let it in.
+Clients repeat their heads: one that comes again byte for byte is not read again.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from serving import errors
-from serving.gateway.access import Caller
 from serving.gateway.http.responses import error_head, retry_after
 from serving.gateway.request.dispatch import Refusal
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import CLASSIFY, Body, Headers, declared_size, v2_body
-from serving.gateway.request.route import Route
 
 IMAGES = "/v1/classify/"
 V2 = "/v2/"
@@ -28,25 +25,16 @@ HEAD_END = b"\r\n\r\n"
 MAX_KNOWN, MAX_KNOWN_BYTES = 512, 2048
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What was answered last to a head, `lines` but for when to come again, and whom it was answered to."""
-
-    refusal: Refusal
-    route: Route
-    caller: Caller
-    lines: bytes
-    text: bytes
-
-
 @dataclass(slots=True)
 class _Known:
-    """A head that was read and refused."""
+    """A head that was read and refused. `lines` but for when to come again, and `text`: what is answered to `refusal`, the last one."""
 
     target: bytes
     headers: dict[bytes, bytes]
     body_bytes: int
-    kept: _Kept | None = None
+    refusal: Refusal | None = None
+    lines: bytes = b""
+    text: bytes = b""
 
 
 class Door:
@@ -83,45 +71,20 @@ class Door:
         known = self._known.get((host, read[:begins]))
         if known is None or len(read) - begins != known.body_bytes:
             return None
-        return self._as_before(known) or self.refusal(known.target, known.headers, known)
-
-    def _as_before(self, known: _Known) -> tuple[bytes, bytes] | None:
-        inference, kept = self._inference, known.kept
-        if kept is None or inference.closing:
-            return None
-        exchange = Exchange(inference)
-        try:
-            exchange.authenticate(known.headers)
-        except errors.RequestError:
-            return None
-        if (
-            exchange.caller is not kept.caller
-            or exchange.arrived >= kept.route.congestion.until
-            or self._route(known.target.decode("latin-1"), known.headers) is not kept.route
-            or not exchange.refused_again(kept.route, kept.refusal)
-        ):
-            known.kept = None
-            return None
-        wait_s = kept.refusal.opens - exchange.arrived
-        return kept.lines + b"".join(b"%b: %b\r\n" % line for line in retry_after(wait_s)), kept.text
-
-    def _route(self, path: str, headers: dict[bytes, bytes]) -> Route | None:
-        """Where one is told, and has been found before."""
-        if path.startswith(IMAGES):
-            name = path[len(IMAGES) :]
-            return None if "/" in name else self._inference.routes.known(f"/v2/models/{name}/infer", headers)
-        return self._inference.routes.known(path, headers)
+        return self.refusal(known.target, known.headers, known)
 
     def refusal(
         self, target: bytes, headers: dict[bytes, bytes], known: _Known | None = None
     ) -> tuple[bytes, bytes] | None:
         """The answer, head and body, to a POST that is refused whatever its body holds; it is counted. None: it has to be looked at.
 
-        `headers`: by name, none twice. `known` keeps it.
+        `headers`: by name, none twice.
         """
         inference, path = self._inference, target.decode("latin-1")
         images = path.startswith(IMAGES)
-        route = self._route(path, headers)
+        if images and "/" in path[len(IMAGES) :]:  # of which no route is told
+            return None
+        route = inference.routes.known(f"/v2/models/{path[len(IMAGES) :]}/infer" if images else path, headers)
         if route is None or inference.closing:
             return None
         exchange = Exchange(inference)
@@ -134,14 +97,23 @@ class Door:
         try:
             exchange.authenticate(headers)
             exchange.caller.require_model(route.model, route.name)
-            refusal = exchange.refusal(route, body, keep=known is not None)
+            refusal = exchange.refusal(route, body)
         except errors.RequestError:
             return None
         if refusal is None:
             return None
         exchange.refused(refusal.error)
-        error = inference.worded(refusal.error) if path.startswith(V2) else refusal.error
-        if known is not None and refusal.closed is not None:
-            lines, text = error_head(errors.Overloaded(str(error)), self._more, path)
-            known.kept = _Kept(refusal, route, exchange.caller, lines, text)
-        return error_head(error, self._more, path)
+        known = known or _Known(target, headers, body.size)
+        if known.refusal is not refusal:
+            known.refusal = refusal
+            known.lines, known.text = self._answer(refusal.error, path)
+        wait_s = refusal.error.retry_after_s
+        if wait_s is None:
+            return known.lines, known.text
+        wait_s = max(0.0, refusal.opens - exchange.arrived)
+        return known.lines + b"".join(b"%b: %b\r\n" % line for line in retry_after(wait_s)), known.text
+
+    def _answer(self, error: errors.Overloaded, path: str) -> tuple[bytes, bytes]:
+        """But for when to come again."""
+        worded = self._inference.worded(error) if path.startswith(V2) else error
+        return error_head(type(error)(str(worded)), self._more, path)

@@ -22,7 +22,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Answer
 from serving.gateway.metrics import Series
-from serving.gateway.request.route import Destination, Route
+from serving.gateway.request.route import Congestion, Destination, Route
 from serving.protocol import v2
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import Demand
@@ -43,6 +43,7 @@ from serving.scheduling.replica import Ticket
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
 SWEEP_S = 0.25  # how late a server that was left out is tried again
 KEPT_RATIO = 0.05  # of a request's time, that a refusal is kept where nothing changes; a guess, not measured
+MAX_REFUSALS = 256  # that are kept: of so many kinds of requests; a guess, not measured
 
 
 class ClientLeft(Exception):
@@ -96,8 +97,9 @@ class InferRequest:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Of a request by its head. Others with this head are refused alike as long as `closed` says so (None: not at all), and hear to come
-    again at `opens` (perf_counter). Each is demand for the same, in seconds of a server, and counts at those that it is `hopeless` at.
+    """Of a request whose body was not read. Others of whom no more is known are refused alike as long as `closed` says so (None: not at
+    all), and hear to come again at `opens` (perf_counter). Each is demand for the same, in seconds of a server, and counts at those that
+    it is `hopeless` at.
     """
 
     error: errors.Overloaded
@@ -107,11 +109,19 @@ class Refusal:
     demands: Sequence[tuple[Demand, float]]
     hopeless: Sequence[Candidate]
 
+    def holds(self, arrived: float) -> bool:
+        """For one that came just now."""
+        is_closed = self.closed is not None and self.closed.holds(arrived, arrived + self.longest_s)
+        return is_closed and arrived < self.opens
+
     def note(self, now: float) -> None:
         for demand, cost_s in self.demands:
             demand.note(now, cost_s)
         for candidate in self.hopeless:
             candidate.num_hopeless += 1
+
+    def error_at(self, now: float) -> errors.Overloaded:
+        return self.error if self.closed is None else errors.Overloaded(str(self.error), retry_after_s=self.opens - now)
 
 
 class Lease:
@@ -183,6 +193,7 @@ class Dispatcher:
         self._catalogue = catalogue
         self._candidates = candidates
         self._num_chosen = 0
+        self._refusals: dict[tuple[Congestion, float, float, int, float], Refusal] = {}  # that may hold yet
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -258,12 +269,18 @@ class Dispatcher:
         """Why it would be refused for load, of which no more is known than that it has so many rows at least, and this time at most.
 
         None: it has to be looked at. Whoever is refused is demand as all others are, and hears when to come again, as if it had
-        `usual_rows`, a guess by those before it. `keep`: it is asked whether others with this head would be refused for a while, too.
+        `usual_rows`, a guess by those before it. `keep`: others of whom no more is known either will have as much time.
         """
-        now, route = perf_counter(), request.route
+        now, route, longest_s = perf_counter(), request.route, request.deadline - request.arrived
         if now < self._catalogue.suspended_until:
             return None
-        turn, longest_s = 0.0 if route.is_steady else -1.0, request.deadline - request.arrived
+        usual_rows = round(usual_rows)
+        alike = route.congestion, request.rows, usual_rows, request.priority, round(longest_s, 6)
+        kept = self._refusals.get(alike) if keep else None
+        if kept is not None and kept.holds(request.arrived):
+            kept.note(now)
+            return kept
+        turn = 0.0 if route.is_steady else -1.0
         candidates = _that_take(route, request.rows)
         may = partial(
             may_admit,
@@ -293,18 +310,11 @@ class Dispatcher:
         opens = now + (error.retry_after_s or 0.0)
         refusal = Refusal(error, closed, longest_s, opens, self._demands(request, now), out_of_reach)
         refusal.note(now)
+        if closed is not None:
+            if len(self._refusals) >= MAX_REFUSALS:
+                self._refusals.clear()
+            self._refusals[alike] = refusal
         return refusal
-
-    def refuses_again(self, refusal: Refusal, arrived: float) -> bool:
-        """Whether one with the same head that came just now is refused as that was; then it is noted."""
-        if (
-            refusal.closed is None
-            or not self._catalogue.suspended_until <= arrived < refusal.opens
-            or not refusal.closed.holds(arrived, arrived + refusal.longest_s)
-        ):
-            return False
-        refusal.note(arrived)
-        return True
 
     def fleet_changed(self) -> None:
         """What waits for a pool that has no server any more looks for another; what waits for one that is back is sent."""

@@ -155,27 +155,18 @@ class Exchange:
         now = perf_counter()
         self._prepared = (now, now) if self._prepared is None else (self._prepared[0], now)
 
-    def refusal(self, route: Route, body: Body, longest_s: float = inf, *, keep: bool = False) -> Refusal | None:
+    def refusal(self, route: Route, body: Body, longest_s: float = inf) -> Refusal | None:
         """Why a request to a congested route is refused whatever its body holds; None: that has to be read.
 
-        What is in the body can only shorten its time, and more rows than the fewest only make it later. `keep`: `refused_again` will ask.
+        What is in the body can only shorten its time, and more rows than the fewest only make it later.
         """
         self.guess_by(body)
         usual_rows = min(route.congestion.usual_rows(body), route.max_rows)
         request = self._request(route, route.least_rows(body), longest_s)
-        refusal = self.inference.refusal(request, usual_rows, keep=keep)
+        refusal = self.inference.refusal(request, usual_rows, keep=longest_s == inf)
         if refusal is not None:
             self._note_refusal(route)
         return refusal
-
-    def refused_again(self, route: Route, refusal: Refusal) -> bool:
-        """Whether this request is refused as that one was, which had the same head and caller."""
-        if not self.inference.refuses_again(refusal, self.arrived):
-            return False
-        self.route = route
-        self._note_refusal(route)
-        self.refused(refusal.error)
-        return True
 
     def guess_by(self, body: Body) -> None:
         """What its rows turn out to be says how many bodies like it have."""
@@ -188,7 +179,7 @@ class Exchange:
     def require_room(self, route: Route, body: Body, longest_s: float = inf) -> None:
         """Raises Overloaded where the route is congested and `refusal` says so."""
         if self.arrived < route.congestion.until and (refusal := self.refusal(route, body, longest_s)) is not None:
-            raise refusal.error
+            raise refusal.error_at(self.arrived)
 
     def _request(
         self,

@@ -76,10 +76,6 @@ class Inference:
         """`Dispatcher.refusal`."""
         return self._dispatcher.refusal(request, usual_rows, keep=keep)
 
-    def refuses_again(self, refusal: Refusal, arrived: float) -> bool:
-        """`Dispatcher.refuses_again`."""
-        return self._dispatcher.refuses_again(refusal, arrived)
-
     async def infer(self, request: InferRequest, client: Client) -> Reply:
         """The first answer that a living process gave.
 
