@@ -74,6 +74,14 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Layout of the images of a FILE.onnx. Default: what its shape says.",
 )
 @click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="Length of a dimension that is open, or LOW..HIGH; NAME is the graph's, height, width or INPUT:AXIS. Several times for "
+    "several.",
+)
+@click.option(
     "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
 )
 @click.option(
@@ -87,12 +95,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(TASKS),
     help="What the model is for, and so what judges it. Default: what the source says.",
 )
-@click.option("--opset", type=click.IntRange(7, 21), help="ONNX operator set. Default: 18.")
+@click.option("--opset", type=click.IntRange(7, 22), help="ONNX operator set. Default: 18.")
 @click.option(
     "--max-batch",
     "max_batch_size",
-    type=click.IntRange(1, 65536),
-    help="Most rows in a batch. Default: 32, or the speed net's own.",
+    type=click.IntRange(0, 65536),
+    help="Most rows in a batch; 0: each request is one whole input. Default: 32, or the speed net's own.",
 )
 @click.option("--max-length", type=click.IntRange(1), help="Most tokens of a text. Default: the tokenizer's limit.")
 @click.option(

@@ -105,9 +105,9 @@ def _build(options: ExportOptions, model: str, progress: Progress) -> RecipeMode
 
 
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
-    """Tries an ONNX file on rows of the given data where it can; made-up inputs are for files without data."""
+    """Tries a source on rows of the given data where it can; what is made up is for sources without data."""
     is_sized = any(getattr(options, name) is not None for name in SIZES)
-    if source.example is not None or options.data is None or is_sized or options.kind != "onnx":
+    if source.example is not None or options.data is None or is_sized or options.kind not in ("onnx", "module"):
         return source
     if Path(options.data).is_dir() and isinstance(source.preprocessing, ImagePreprocessing):
         return replace(
@@ -115,7 +115,8 @@ def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
         )
     if not zipfile.is_zipfile(options.data):
         return source
-    return replace(source, example=examples.first_rows(read_arrays(Path(options.data))), example_name="--data")
+    rows = examples.first_rows(read_arrays(Path(options.data)))
+    return replace(source, example=rows, example_name="--data", is_from_data=True)
 
 
 def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
@@ -130,7 +131,7 @@ def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
         "is_for_tensorrt": (exported.is_cpu_only, "it is for CPUs only"),
     }
     for name, (is_unread, why) in unread.items():
-        if is_unread and name in given:
+        if is_unread and name in given and getattr(options, name) != 0:  # --max-batch 0 asks for just that
             raise UserError(f"{checks.OPTIONS[name][0]} does not apply to {exported.source}: {why}; leave it off")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.export.dimensions import Lengths, Place
 from serving.repository import Tensor
 from serving.repository.preprocessing import Preprocessing
 
@@ -73,7 +74,9 @@ class SourceOptions:
     labels: tuple[str, ...] | None = None  # names of the classes, for a file that has none
     preprocessing: Preprocessing | None = None
     layout: str | None = None  # of its images, "NCHW" or "NHWC"
+    dims: Mapping[str, Lengths] | None = None  # names of open dimensions -> what they may be
     example_name: str = "the example"  # what messages call them
+    is_from_data: bool = False  # they are rows of the user's data
 
     @property
     def max_rows(self) -> int:
@@ -101,3 +104,5 @@ class ExportedModel:
     is_cpu_only: bool = False  # GPU providers have no kernels for it
     is_untrained: bool = False
     toolchain: Mapping[str, str] = field(default_factory=dict)  # package -> version, of what made it
+    ranges: Mapping[Place, Lengths] = field(default_factory=dict)  # of open dimensions, where the user said them
+    notes: tuple[str, ...] = ()  # what the user should know of it, in sentences

@@ -22,6 +22,7 @@ from serving.export.data import reading as digits
 from serving.export.data.dataset import ClassNames
 from serving.export.data.npz import LABELS, check_labels, read_arrays
 from serving.export.data.reading import KINDS
+from serving.export.dimensions import read_dims
 from serving.export.exported_model import DEFAULT_OPSET, SourceOptions
 from serving.export.gates.custom import check_metric
 from serving.export.gates.limits import option
@@ -60,6 +61,7 @@ class ExportOptions:
     labels: Path | None = None
     preprocessing: Path | None = None
     layout: str | None = None
+    dims: tuple[str, ...] = ()
     task: str | None = None
     opset: int | None = None
     max_batch_size: int | None = None
@@ -179,6 +181,8 @@ def _check_together(options: ExportOptions) -> None:
         raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
     if options.example is not None and (sizes := [name for name in SIZES if getattr(options, name) is not None]):
         raise UserError(f"{checks.OPTIONS[sizes[0]][0]} is for inputs that are made up, and --example gives them")
+    if options.max_batch_size == 0 and kind not in ("onnx", "module"):
+        raise UserError(f"--max-batch 0 is for FILE.onnx and module:, and {checks.KINDS.get(kind, kind)} has batches")
     if options.precisions and "int8" not in options.precisions:
         for name in ("calibration", "int8_range"):
             if name in checks.non_defaults(options):
@@ -208,6 +212,7 @@ def source_options(options: ExportOptions) -> SourceOptions:
         labels=None if options.labels is None else read_labels(options.labels),
         preprocessing=None if options.preprocessing is None else _read_preprocessing(options.preprocessing),
         layout=options.layout,
+        dims=read_dims(options.dims) or None,
     )
 
 

@@ -151,7 +151,14 @@ def export(
 
     refused, left_out = {**search.refused, **served.refused}, {**left_out, **search.left_out}
     written = publish_all(repository, _publications(repository, job, served.variants, {**left_out, **refused}))
-    warnings = (*search.warnings, *judge.warnings, *timing.warnings, *served.warnings, *_outdated(repository, written))
+    warnings = (
+        *exported.notes,
+        *search.warnings,
+        *judge.warnings,
+        *timing.warnings,
+        *served.warnings,
+        *_outdated(repository, written),
+    )
     return ExportResult(tuple(written), refused, left_out, warnings)
 
 

@@ -15,6 +15,7 @@ from serving.errors import GateRefused, UserError
 from serving.export.data import reading
 from serving.export.data import reading as digits
 from serving.export.data.dataset import Dataset
+from serving.export.dimensions import check_rows
 from serving.export.exported_model import Arrays, ExportedModel, fits
 from serving.export.gates.file import probability_outputs
 from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits, option
@@ -34,7 +35,7 @@ def to_judge(
     """Reads data to judge on. `max_bad_ratio` None: the default share of broken images is passed over. Raises UserError."""
     if str(path) == digits.DIGITS:
         return _digits(exported)[1]
-    return reading.read(
+    found = reading.read(
         Path(path),
         exported.inputs,
         num_labels=len(exported.labels) if exported.labels and exported.task == CLASSIFICATION else None,
@@ -45,6 +46,8 @@ def to_judge(
         progress=progress,
         has_batch=exported.max_batch_size > 0,
     )
+    check_rows(found.inputs, exported.ranges, str(path))
+    return found
 
 
 def to_calibrate(

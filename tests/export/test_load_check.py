@@ -103,6 +103,38 @@ def test_a_model_that_takes_neither_one_pixel_nor_an_empty_text_is_loaded_with_t
         variant.verify()
 
 
+def remembering(path: Path) -> None:
+    """frame [any, any] of 4 numbers, state [2, any, 3], rate [] -> answer [any, 3], after [2, any, 3]: a step of a recurrent net."""
+    nodes = [
+        make_node("Div", ["frame", "rate"], ["slow"]),
+        make_node("MatMul", ["slow", "w"], ["step"]),
+        make_node("Add", ["state", "step"], ["after"]),
+        make_node("ReduceSum", ["after", "first"], ["answer"], keepdims=0),
+    ]
+    shapes: dict[str, list[str | int]] = {"frame": ["", ""], "state": [2, "", 3], "rate": []}
+    takes = [make_tensor_value_info(name, graphs.FLOAT, shape) for name, shape in shapes.items()]
+    gives = [
+        make_tensor_value_info("answer", graphs.FLOAT, ["", 3]),
+        make_tensor_value_info("after", graphs.FLOAT, [2, "", 3]),
+    ]
+    onnx.save(graphs.graph(nodes, takes, gives, [graphs.weights("w", 4, 3), graphs.constant("first", 0)]), path)
+
+
+def test_a_step_with_a_state_that_the_client_keeps_is_served_at_the_lengths_of_its_rows(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    remembering(tmp_path / "step.onnx")
+    frame, state = random.random((6, 1, 4), np.float32), random.random((6, 2, 1, 3), np.float32)
+    np.savez(tmp_path / "rows.npz", frame=frame, state=state, rate=np.full(6, 8, np.float32))
+    words = (str(tmp_path / "step.onnx"), "--data", str(tmp_path / "rows.npz"), "--precision", "fp32")
+    done = export(words, tmp_path / "repository")
+    assert done.code == 0, done.said
+    record = Repository(tmp_path / "repository").variant("step-fp32").record
+    assert record.load_check.startswith("triton 2.")
+    assert record.max_batch_size == 0
+    assert [tensor.shape for tensor in record.inputs] == [(-1, 4), (2, -1, 3), (1,)]
+    assert [tensor.name for tensor in record.outputs] == ["answer", "after"]
+
+
 @pytest.fixture
 def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], None]:
     """The real Triton and the real export; only what Triton finds in the folder is not what was exported."""

@@ -7,7 +7,7 @@ rows alone stand for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from serving.errors import UserError
 from serving.export.exported_model import Arrays, ExportedModel, Run, num_rows, spread
-from serving.export.gates import rows
+from serving.export.gates import lengths, rows
 from serving.export.gates.limits import (
     EXACT_ROWS,
     Degenerate,
@@ -33,8 +33,6 @@ from serving.repository.preprocessing import TextPreprocessing
 # weights whose activations faded to denormals shows 0.0 (seen in an EfficientNet-B2).
 MIN_DEVIATION = 1e-6
 _MOST_UNLIKE = 0.05  # of the output's scale, beside the framework: sums in another order, never another model (guess)
-_STRIDES = 32  # five times in half, as in most nets
-_IMAGES_NDIM = 4  # of arrays [n, channels, height, width]
 _MAX_ROWS = 8  # of the example; more rows of the same kind show nothing new
 _MAX_ROWS_ALIKE = 256  # looked at before a net is called degenerate: rare classes may be one row in a hundred
 
@@ -67,8 +65,8 @@ class _GraphCheck:
         self._like_framework(alone, self._example)
         self._batches(alone)
         self._degenerate(alone)
-        for key, axis, length, inputs in self._lengths():
-            self._at_length(f"dimension {axis} of input {key!r}", length, inputs)
+        for dimension, length, inputs in self._lengths():
+            self._at_length(dimension, length, inputs)
 
     def _alone(self, inputs: Arrays) -> list[NDArray[Any]]:
         return in_batches(self._session.run, inputs, self._num_alone, self._name)
@@ -118,27 +116,15 @@ class _GraphCheck:
 
     # -- dimensions of any length -------------------------------------------------------------------------------------
 
-    def _lengths(self) -> Iterator[tuple[str, int, int, Arrays]]:
-        """(input, axis, length, inputs of that length): half and twice the example's, each free dimension in turn."""
-        longest = self._longest()
-        for group in _free(self._session, self._exported, self._example).values():
-            key, axis = group[0]
-            length = self._example[key].shape[axis]
-            lengths = {_halved(self._example[key], length), min(2 * length, longest or 2 * length)} - {0, length}
-            for other in sorted(lengths):
-                yield key, axis, other, self._resized(group, other)
-
-    def _longest(self) -> int | None:
-        how = self._exported.preprocessing
-        return how.max_length if isinstance(how, TextPreprocessing) else None
-
-    def _resized(self, group: list[tuple[str, int]], length: int) -> dict[str, NDArray[Any]]:
-        """The example with those dimensions cut, or gone through again from the start."""
-        inputs = dict(self._example)
-        for key, axis in group:
-            values = inputs[key]
-            inputs[key] = np.take(values, np.arange(length) % values.shape[axis], axis=axis)
-        return inputs
+    def _lengths(self) -> Iterator[tuple[str, int, Arrays]]:
+        """(dimension, length, inputs of that length), each free dimension in turn."""
+        exported = self._exported
+        how = exported.preprocessing
+        longest = how.max_length if isinstance(how, TextPreprocessing) else None
+        symbols = {node.name: list(node.shape) for node in self._session.inputs}
+        for free in lengths.free_dimensions(exported.inputs, symbols, self._example, exported.ranges):
+            for other in lengths.other_lengths(free, self._example, longest):
+                yield free.name, other, lengths.resized(free, self._example, other)
 
     def _at_length(self, dimension: str, length: int, inputs: Arrays) -> None:
         """A length that the framework itself does not take is not the graph's fault."""
@@ -157,30 +143,6 @@ class _GraphCheck:
             raise NotDynamic(
                 self._name, dimension, length, f"it differs by {difference:.2g} from {self._exported.framework}"
             )
-
-
-def _free(session: Session, exported: ExportedModel, example: Arrays) -> Mapping[object, list[tuple[str, int]]]:
-    """Dimensions of any length that go together: [(input, axis of its arrays)], by the graph's name for them.
-
-    One without a name goes with those that have its length in the example.
-    """
-    named = {node.name: list(node.shape) for node in session.inputs}
-    groups: dict[object, list[tuple[str, int]]] = {}
-    for tensor in exported.inputs:
-        for place, size in enumerate(tensor.shape):
-            if size != -1:
-                continue
-            axis = place + 1  # arrays have their rows in front
-            in_graph = named[tensor.name][axis if exported.max_batch_size else place]
-            key = in_graph if isinstance(in_graph, str) else example[tensor.name].shape[axis]
-            groups.setdefault(key, []).append((tensor.name, axis))
-    return groups
-
-
-def _halved(values: NDArray[Any], length: int) -> int:
-    """Of an image's edge to a multiple of the strides that nets halve images by: at other sizes many do not run."""
-    half = length // 2
-    return -(-half // _STRIDES) * _STRIDES if values.ndim >= _IMAGES_NDIM and length % _STRIDES == 0 else half
 
 
 def _tells_apart(outputs: list[NDArray[Any]]) -> bool:

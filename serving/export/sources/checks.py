@@ -51,6 +51,7 @@ OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "labels": ("--labels", frozenset({"onnx"})),
     "preprocessing": ("--preprocessing", frozenset({"onnx"})),
     "layout": ("--layout", frozenset({"onnx"})),
+    "dims": ("--dim", frozenset({"onnx", "module"})),
     "calibration": ("--calibration", _QUANTISED),
     "example": ("--example", _FILES),
     "is_trusted": ("--trust", EVERY),  # a permission; --metric asks for it too

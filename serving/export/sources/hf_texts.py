@@ -158,7 +158,7 @@ def _exported(
         labels=labels,
         preprocessing=text.preprocessing,
         files={TOKENIZER: text.tokenizer},
-        free={1: "sequence"},
+        free={name: {1: "sequence"} for name in example},
         packages=("transformers", "tokenizers"),
     )
 

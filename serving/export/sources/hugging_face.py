@@ -11,7 +11,7 @@ from pathlib import Path
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress, silent
-from serving.export.sources import checks, hf_folder
+from serving.export.sources import checks, generative, hf_folder
 from serving.export.sources.hf_folder import CONFIG, Folder, Sentences
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
 
@@ -72,7 +72,9 @@ def _kind(folder: Folder, task: str | None) -> str:
     """EMBEDDING, or the ending of a classifier's class."""
     if task == EMBEDDING or (task is None and hf_folder.has_sentence_modules(folder)):
         return EMBEDDING
-    saved = hf_folder.architecture(folder.json(CONFIG))
+    config = folder.json(CONFIG)
+    saved = hf_folder.architecture(config)
+    generative.check_config(config, saved, folder.path)
     if ending := next((end for end in (IMAGES, TEXTS) if saved.endswith(end)), None):
         return ending
     if not saved:

@@ -17,9 +17,11 @@ import onnx
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions, fits
 from serving.export.progress import Progress
+from serving.export.sources import generative
 from serving.export.sources.checks import check_onnx
+from serving.export.sources.graphs import lengths
 from serving.export.sources.graphs.external_data import read_whole
-from serving.export.sources.graphs.onnx_model import Port, checked, input_ports, opset_of, upgraded
+from serving.export.sources.graphs.onnx_model import OLD_SERVERS_OPSET, Port, checked, input_ports, opset_of, upgraded
 from serving.export.sources.graphs.outputs import tensors_text, to_exported_model
 from serving.export.sources.graphs.runnable import RunnableGraph, runnable
 from serving.repository import CLASSIFICATION, Tensor
@@ -130,26 +132,44 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     step = f"reading {name}"
     progress(step, 0, _STEPS)
     original = checked(read_whole(path), name)
+    if options.task is None:
+        generative.check_names((value.name for value in (*original.graph.input, *original.graph.output)), name)
     progress(step, 1, _STEPS)
     model = upgraded(original, options.opset, name)
     progress(step, 2, _STEPS)
+    model, ranges = lengths.pinned(model, options, name)
     check_preprocessing(options.preprocessing, input_ports(model, name), name)
-    graph = runnable(model, options, name)
+    graph, notes = lengths.settled(runnable(model, options, name, ranges), ranges, name)
     progress(step, 3, _STEPS)
-    exported = with_user_settings(
-        to_exported_model(graph, options, _source(original, graph, name), name), options, name
-    )
+    exported = to_exported_model(graph, options, _source(original, graph, options, name), name)
+    exported = with_user_settings(exported, options, name)
     progress(step, _STEPS, _STEPS)
-    return exported
+    return replace(exported, ranges=ranges, notes=(*notes, *_for_few_servers(graph), *_made_up(graph, options)))
 
 
-def _source(original: onnx.ModelProto, graph: RunnableGraph, name: str) -> str:
+def _for_few_servers(graph: RunnableGraph) -> tuple[str, ...]:
+    opset = opset_of(graph.model) or 0
+    if opset <= OLD_SERVERS_OPSET:
+        return ()
+    return (f"its opset {opset} needs ONNX Runtime 1.21 or later: Triton 24.10 reads {OLD_SERVERS_OPSET} at most",)
+
+
+def _made_up(graph: RunnableGraph, options: SourceOptions) -> tuple[str, ...]:
+    """Says so where nobody gave inputs."""
+    if options.example is not None:
+        return ()
+    shapes = ", ".join(f"{name} {list(values.shape[1:])}" for name, values in graph.rows.items())
+    return (f"tried on inputs that were made up ({shapes}); give real ones with --data or --example",)
+
+
+def _source(original: onnx.ModelProto, graph: RunnableGraph, options: SourceOptions, name: str) -> str:
     maker = f"{original.producer_name} {original.producer_version}".strip()
     before, after = opset_of(original), opset_of(graph.model)
     notes = (
         f"made by {maker}" if re.fullmatch(r"[\w .+-]{1,60}", maker) else "",
         f"opset {before} upgraded to {after}" if before and after and before < after else "",
         graph.change,
+        ", ".join(f"{dim} {said}" for dim, said in (options.dims or {}).items()),
         f"already {graph.holds.already}, served as it came" if graph.holds.already else "",
         "for CPUs only" if graph.holds.is_cpu_only else "",
     )

@@ -22,6 +22,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import UserError
+from serving.export.dimensions import Lengths, Place
 from serving.export.exported_model import DATATYPES, Arrays, ExportedModel, Run, SourceOptions
 from serving.export.onnx_parts import MAX_BYTES, cleaned, nodes_of
 from serving.export.progress import Progress, quiet
@@ -51,17 +52,22 @@ def export_module(
     labels: tuple[str, ...] | None = None,
     preprocessing: Preprocessing | None = None,
     files: Mapping[str, bytes] | None = None,
-    free: Mapping[int, str] | None = None,
+    free: Dynamic | None = None,
+    ranges: Mapping[Place, Lengths] | None = None,
     packages: Sequence[str] = (),
 ) -> ExportedModel:
     """A module in evaluation mode, judged beside its own answers; the rest as in `to_onnx` and `ExportedModel`.
 
-    The first dimension of every input is the batch. `free`: further axes of any length -> their names, in every input.
+    The first dimension of every input is the batch, unless `options` ask for none: then each row of `example` is a whole input.
+    `free`: further axes of any length, as `to_onnx` has them; `ranges`: how long those may be, where the user said it.
     `packages`: what made it, beside torch.
     """
-    dynamic = {name: {0: BATCH, **(free or {})} for name in example}
-    model = to_onnx(module, example, outputs, dynamic, options.opset, progress)
-    takes, gives = interface(model)
+    has_batch = options.max_batch_size != 0
+    batch = {0: BATCH} if has_batch else {}
+    dynamic = {name: {**batch, **(free or {}).get(name, {})} for name in example}
+    traced = example if has_batch else {name: values[0] for name, values in example.items()}
+    model = to_onnx(module, traced, outputs, dynamic, options.opset, progress, ranges or {})
+    takes, gives = interface(model, has_batch=has_batch)
     return ExportedModel(
         model=model,
         inputs=takes,
@@ -70,23 +76,30 @@ def export_module(
         task=task,
         source=source,
         framework="pytorch",
-        run=runner(module, list(example)),
+        run=runner(module, list(example), has_batch=has_batch),
         example=example,
         labels=labels,
         preprocessing=preprocessing,
         files=files or {},
         toolchain=toolchain(*packages),
+        ranges=ranges or {},
     )
 
 
 def to_onnx(
-    module: Any, example: Mapping[str, Any], outputs: Sequence[str], dynamic: Dynamic, opset: int, progress: Progress
+    module: Any,
+    example: Mapping[str, Any],
+    outputs: Sequence[str],
+    dynamic: Dynamic,
+    opset: int,
+    progress: Progress,
+    ranges: Mapping[Place, Lengths] | None = None,
 ) -> bytes:
     """`example`: input name -> tensor [n, …], n at least 2: a 1 would become a constant of the graph.
 
     Inputs go to `forward` by name where its parameters are called so, else in this order. `outputs` names what it returns,
     a tensor or a flat tuple or dictionary of them. `dynamic`: input -> axis -> name of the dimension; the rest stays as in
-    the example. Raises UserError that names the operator or the line.
+    the example; `ranges`: how long those may be, where it is not any length. Raises UserError that names the operator or the line.
     """
     _check_size(module)
     if both := set(example) & set(outputs):
@@ -94,10 +107,12 @@ def to_onnx(
     inputs = {name: torch.as_tensor(values) for name, values in example.items()}
     for name, axes in dynamic.items():
         if short := [axis for axis in axes if inputs[name].shape[axis] < 2]:
-            raise ValueError(f"example of {name!r} is shorter than 2 along axis {short[0]}, which is dynamic")
+            raise UserError(f"the example of {name!r} is shorter than 2 along axis {short[0]}, which is to be open")
     progress(STEP, 0, _NUM_STEPS)
     with quiet_torch():
         program, names = _captured(module, inputs, dynamic)
+        _check_ranges(program, names, dynamic, ranges or {})
+        dynamic = _of_one_name(program, names, dynamic)
         progress(STEP, 1, _NUM_STEPS)
         model = _converted(program, list(names.values()), dynamic, opset)
     progress(STEP, 2, _NUM_STEPS)
@@ -106,8 +121,8 @@ def to_onnx(
     return checked
 
 
-def runner(module: Any, names: Sequence[str]) -> Run:
-    """What the framework itself answers: arrays by input name -> every output, in order."""
+def runner(module: Any, names: Sequence[str], *, has_batch: bool = True) -> Run:
+    """What the framework itself answers: arrays by input name -> every output, in order; without a batch, of one whole input."""
 
     def answer(inputs: Arrays) -> list[Any]:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in names}
@@ -122,32 +137,33 @@ def runner(module: Any, names: Sequence[str]) -> Run:
         parts = [answer({name: inputs[name][start : start + _RUN_ROWS] for name in names}) for start in starts]
         return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
-    return run
+    return run if has_batch else answer
 
 
 def toolchain(*packages: str) -> dict[str, str]:
     return {name: metadata.version(name) for name in ("torch", "onnx", "onnxscript", *packages)}
 
 
-def interface(model: bytes) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def interface(model: bytes, *, has_batch: bool = True) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Inputs and outputs, batch dimension left out. UserError for an output that has no batch of its own."""
     graph = onnx.load_from_string(model).graph
-    for output in graph.output:
+    for output in graph.output if has_batch else ():
         dims = output.type.tensor_type.shape.dim
         if not dims or dims[0].dim_param != BATCH:
             found = [dim.dim_param or dim.dim_value for dim in dims]
             raise UserError(
                 f"output {output.name!r} has the shape {found}: its first dimension has to be the batch, as the inputs' is"
             )
-    return tuple(_tensor(value) for value in graph.input), tuple(_tensor(value) for value in graph.output)
+    first = 1 if has_batch else 0
+    return tuple(_tensor(value, first) for value in graph.input), tuple(_tensor(value, first) for value in graph.output)
 
 
-def _tensor(value: onnx.ValueInfoProto) -> Tensor:
+def _tensor(value: onnx.ValueInfoProto, first: int) -> Tensor:
     kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
     shape = tuple(
         -1 if dim.dim_param or not dim.dim_value else dim.dim_value for dim in value.type.tensor_type.shape.dim
     )
-    return Tensor(value.name, DATATYPES.get(kind, kind.upper()), shape[1:])
+    return Tensor(value.name, DATATYPES.get(kind, kind.upper()), shape[first:])
 
 
 def _check_size(module: Any) -> None:
@@ -176,9 +192,20 @@ def _captured(module: Any, inputs: Mapping[str, Any], dynamic: Dynamic) -> tuple
     except Exception as error:
         raise torch_faults.capture(error, dynamic) from error
     given = program.graph_signature.user_inputs
-    names = dict(zip(given, given if by_name else inputs, strict=True))
-    _check_ranges(program, names, dynamic)
-    return program, names
+    return program, dict(zip(given, given if by_name else inputs, strict=True))
+
+
+def _of_one_name(program: Any, names: Mapping[str, str], dynamic: Dynamic) -> Dynamic:
+    """Dimensions that the module's code made equal have one name: the first of theirs."""
+    called: dict[Any, str] = {}
+    found = {name: dict(axes) for name, axes in dynamic.items()}
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            for axis, name in dynamic.get(names[node.name], {}).items():
+                size = node.meta["val"].shape[axis]
+                if not isinstance(size, int):
+                    found[names[node.name]][axis] = called.setdefault(size.node.expr, name)
+    return found
 
 
 def _in_order(module: Any, shapes: list[Any]) -> tuple[Any, ...]:
@@ -200,21 +227,28 @@ def _takes_names(module: Any, inputs: Mapping[str, Any]) -> bool:
     return bool(known)
 
 
-def _check_ranges(program: Any, names: Mapping[str, str], dynamic: Dynamic) -> None:
-    """The code may have looked at a size and so narrowed it: a batch has to be free."""
+def _check_ranges(program: Any, names: Mapping[str, str], dynamic: Dynamic, ranges: Mapping[Place, Lengths]) -> None:
+    """The code may have looked at a size and so narrowed it: a batch has to be free, the rest as far as the user said."""
     for node in program.graph.nodes:
         if node.op != "placeholder" or node.name not in names:
             continue
+        shape = node.meta["val"].shape
         for axis, dimension in dynamic.get(names[node.name], {}).items():
-            size = node.meta["val"].shape[axis]
+            size = shape[axis]
             if isinstance(size, int) or size.node.expr not in program.range_constraints:
                 continue
             values = program.range_constraints[size.node.expr]
-            is_capped = dimension == BATCH and values.upper.is_Integer
-            if int(values.lower) > 2 or is_capped:  # 2: sizes 0 and 1 are always told apart
+            said = ranges.get((names[node.name], axis - len(shape)))
+            is_low = int(values.lower) > max(2, said.low if said else 0)  # 2: sizes 0 and 1 are always told apart
+            most = said.high if said else None
+            is_capped = values.upper.is_Integer and (
+                dimension == BATCH or (most is not None and int(values.upper) < most)
+            )
+            if is_low or is_capped:
+                want = f"--dim says {said}" if said else "a served model takes any from 1"
                 raise UserError(
                     f"the model's code works for {dimension} sizes {values.lower} to {values.upper} only (it asks for the "
-                    f"shape of {names[node.name]!r}); a served model takes any from 1"
+                    f"shape of {names[node.name]!r}); {want}"
                 )
 
 

@@ -67,12 +67,31 @@ def test_broken_settings_are_named(tmp_path: Path, text: str) -> None:
     assert "cannot be read" in said or "holds no JSON object" in said
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "DetrForObjectDetection", "ViTModel"])
+@pytest.mark.parametrize("name", ["DetrForObjectDetection", "ViTModel"])
 def test_an_unknown_architecture_is_named_with_what_is_known_and_the_ways_round(tmp_path: Path, name: str) -> None:
     said = refusal(saved(tmp_path, {"architectures": [name]}))
     assert name in said
     for known in ("ForImageClassification", "ForSequenceClassification", "sentence vectors", "module:", "FILE.onnx"):
         assert known in said
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"},
+        {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper"},
+        {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
+        {"architectures": ["LlamaModel"], "model_type": "llama"},
+        {"architectures": ["T5Model"], "model_type": "t5", "is_encoder_decoder": True},
+    ],
+)
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_a_model_that_generates_is_named_as_such_and_is_no_encoder_by_accident(
+    tmp_path: Path, config: dict[str, object], pooling: str | None
+) -> None:
+    said = refusal(saved(tmp_path, config, "tokenizer.json"), pooling=pooling)
+    assert "token by token" in said
+    assert "vLLM" in said
 
 
 @pytest.mark.parametrize("task", [None, "classification", "other"])

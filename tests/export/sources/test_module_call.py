@@ -12,7 +12,9 @@ import onnxruntime as ort
 import pytest
 
 from serving.errors import UserError
+from serving.export.dimensions import read_dims
 from serving.export.exported_model import ExportedModel, SourceOptions
+from serving.export.gates.graph import check_graph
 from serving.export.progress import silent
 from serving.export.sources import torch_module
 
@@ -180,12 +182,12 @@ FAILURES = [
     (HEAD + "def make(): return nn.Linear(3, 2), 'x'\n", "the example's 'input' is a str"),
     (HEAD + "def make(): return nn.Linear(3, 2), ()\n", "the example has 0 tensors, and forward takes input"),
     (HEAD + "def make(): return nn.Linear(3, 2), {}\n", "the example's dictionary maps no input names"),
-    (HEAD + "def make(): return nn.Linear(3, 2), torch.tensor(1.0)\n", "the example's 'input' is a ndarray"),
-    (HEAD + "def make(): return nn.Linear(3, 2), torch.zeros(0, 3)\n", "the same number of rows, 1 or more; got input 0"),
+    (HEAD + "def make(): return nn.Linear(3, 2), torch.tensor(1.0)\n", "got input []: where the first dimension is no batch"),
+    (HEAD + "def make(): return nn.Linear(3, 2), torch.zeros(0, 3)\n", "the same number of rows, 1 or more; got input [0, 3]"),
     (HEAD + "def make(): return nn.Linear(3, 2), (torch.zeros(2, 3),) * 2\n", "has 2 tensors, and forward takes input"),
     (
         HEAD + "def make(): return nn.Bilinear(3, 3, 2), (torch.zeros(2, 3), torch.zeros(4, 3))\n",
-        "got input1 2, input2 4",
+        "got input1 [2, 3], input2 [4, 3]",
     ),
     (
         HEAD + "def make(): return nn.Bilinear(3, 3, 2), {'a': torch.zeros(2, 3), 'input1': torch.zeros(2, 3)}\n",
@@ -196,7 +198,7 @@ FAILURES = [
     (with_forward("return x.sum()"), "'output' has the shape [] for 4 rows: a batch has to stay a batch"),
     (with_forward("return x[:1]"), "'output' has the shape [1, 3] for 4 rows"),
     (with_forward("return {'x': x * 2}"), "returns 'x', which is an input's name as well"),
-    (with_forward("return x, [x]"), "forward returns a list as 'output_1'"),
+    (with_forward("return x, ['x']"), "forward returns a str as 'output_1_0'"),
     (with_forward("return None"), "forward returns a NoneType as 'output'"),
     (with_forward("return {}"), "forward returns nothing"),
     (with_forward("labels = 1", "return torch.from_numpy(x.numpy() + 1)"), "(net.py:6: return torch.from_numpy"),
@@ -273,3 +275,103 @@ def test_torchscript_asks_for_the_module_that_it_was_made_of() -> None:
 def test_an_example_with_nan_is_not_the_models_fault() -> None:
     code = "def make(): return nn.Linear(3, 2), torch.full((2, 3), float('nan'))\n"
     assert "'input' holds NaN" in refusal("net.py:make", HEAD + code)
+
+
+OPEN = (
+    HEAD
+    + """
+from typing import NamedTuple
+
+class Heads(NamedTuple):
+    scores: torch.Tensor
+    pair: list
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+
+    def forward(self, ids, weights):
+        vectors = self.table(ids) * weights[..., None]
+        return {"tags": vectors, "heads": Heads(vectors.sum(1), [vectors.mean(1), None, {"last": vectors[:, -1]}])}
+
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRU(4, 3)
+
+    def forward(self, frame, state, rate):
+        answer, after = self.cell(frame / rate, state)
+        return answer, {"state": after}
+
+ids, weights = torch.arange(12).reshape(2, 6) % 9, torch.rand(2, 6)
+
+def tagger():
+    return Tagger(), {"ids": ids, "weights": weights}
+
+def tagger_of_named_dimensions():
+    return Tagger(), {"ids": ids, "weights": weights}, {"ids": {1: "tokens"}, "weights": {1: "tokens"}}
+
+def memory():
+    return Memory(), (torch.rand(1, 2, 4), torch.zeros(1, 2, 3), 8.0)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "width"),
+    [
+        ("tagger", ("ids:1=2..12", "weights:1=2..12"), -1),
+        ("tagger_of_named_dimensions", (), -1),
+        ("tagger_of_named_dimensions", ("tokens=2..12",), -1),
+        ("tagger_of_named_dimensions", ("tokens=5",), 5),
+        ("tagger", (), 6),
+    ],
+)
+def test_dimensions_beside_the_batch_are_open_where_the_code_or_the_user_says_so(
+    name: str, dims: tuple[str, ...], width: int
+) -> None:
+    exported = load(f"net.py:{name}", OPEN, dims=read_dims(dims) or None)
+    assert [tensor.shape for tensor in exported.inputs] == [(width,), (width,)]
+    check_graph("m-fp32", exported)  # at other lengths, beside the module itself
+
+
+@pytest.mark.parametrize(
+    ("dims", "says"), [(("token=5",), "tokens"), (("ids:0=5",), "--max-batch"), (("ids:2=5",), "ids:1")]
+)
+def test_a_dimension_that_the_module_does_not_have_is_refused_with_the_nearest(
+    dims: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        load("net.py:tagger_of_named_dimensions", OPEN, dims=read_dims(dims))
+
+
+def test_outputs_are_named_by_where_they_are_in_what_forward_returns() -> None:
+    names = [tensor.name for tensor in load("net.py:tagger", OPEN).outputs]
+    assert names == ["tags", "heads_scores", "heads_pair_0", "heads_pair_2_last"]
+
+
+def test_a_state_that_has_its_batch_elsewhere_is_served_without_batches_and_given_back() -> None:
+    with pytest.raises(UserError, match="--max-batch 0"):
+        load("net.py:memory", OPEN)
+    exported = load("net.py:memory", OPEN, max_batch_size=0)
+    assert exported.max_batch_size == 0
+    assert [(tensor.name, tensor.shape) for tensor in exported.inputs] == [
+        ("frame", (1, 2, 4)),
+        ("state", (1, 2, 3)),
+        ("rate", (1,)),  # no request to Triton carries a number without dimensions
+    ]
+    assert [(tensor.name, tensor.shape) for tensor in exported.outputs] == [
+        ("output_0", (1, 2, 3)),
+        ("output_1_state", (1, 2, 3)),
+    ]
+    check_graph("m-fp32", exported)
+
+
+def test_rows_of_the_users_data_say_the_shapes_where_they_are_of_the_same_inputs() -> None:
+    rows = {"ids": np.ones((4, 8), np.int64), "weights": np.ones((4, 8), np.float32), "labels": np.zeros(4)}
+    assert load("net.py:tagger", OPEN, example=rows, is_from_data=True).inputs[0].shape == (8,)
+    del rows["weights"]
+    assert load("net.py:tagger", OPEN, example=rows, is_from_data=True).inputs[0].shape == (
+        6,
+    )  # its reader names what lacks

@@ -112,10 +112,11 @@ def test_weights_that_are_inputs_too_as_in_old_files_are_none_afterwards(load: A
     assert [tensor.name for tensor in load(model).inputs] == ["x"]
 
 
-@pytest.mark.parametrize("opset", [19, 21])
+@pytest.mark.parametrize("opset", [19, 21, 22])
 def test_a_newer_opset_than_asked_for_is_kept_while_servers_read_it(load: Any, opset: int) -> None:
     exported = load(linear("n", opset=opset), opset=18)
     assert onnx.load_from_string(exported.model).opset_import[0].version == opset
+    assert any("24.10" in note for note in exported.notes) == (opset > 21)
     assert "upgraded" not in exported.source
 
 
@@ -442,7 +443,7 @@ X, Y = value("x", FLOAT, ["n", 4]), value("y", FLOAT, ["n", 4])
             "it is a Git LFS pointer, so fetch the model itself: git lfs pull",
             id="a pointer instead of the file",
         ),
-        pytest.param(linear(opset=22), "needs opset 22 of ai.onnx, servers here read up to 21", id="too new"),
+        pytest.param(linear(opset=23), "needs opset 23 of ai.onnx, servers here read up to 22", id="too new"),
         pytest.param(linear(opset=9999), "needs opset 9999 of ai.onnx", id="far too new"),
         pytest.param(
             graph([node("Foo", ["x"], ["y"], domain="acme")], [X], [Y], domains={"acme": 1}),
@@ -552,7 +553,7 @@ def test_a_file_that_cannot_be_served_is_turned_away_in_one_line(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"opset": 22}, "opset 22 is newer than servers here read: ask for 21"),
+        ({"opset": 23}, "opset 23 is newer than servers here read: ask for 22"),
         ({"task": "clasification"}, "unknown task 'clasification'; did you mean 'classification'"),
     ],
 )
@@ -663,3 +664,11 @@ def test_batches_of_large_rows_are_as_large_as_memory_allows(load: Any, monkeypa
     monkeypatch.setattr(outputs, "MAX_BYTES", 512 * 2**20)
     assert load(model).max_batch_size in (1, 2, 4, 8)
     assert load(model, max_batch_size=32).max_batch_size == 32
+
+
+def test_a_step_of_a_generative_model_is_named_as_such_and_served_only_where_that_is_wanted(load: Any) -> None:
+    inputs = [value("x", FLOAT, ["n", 4]), value("past_key_values.0.key", FLOAT, ["n", 4])]
+    model = graph([node("Add", ["x", "past_key_values.0.key"], ["y"])], inputs, [value("y", FLOAT, ["n", 4])])
+    with pytest.raises(UserError, match=r"token by token.*vLLM.*--task other"):
+        load(model)
+    assert load(model, task="other").max_batch_size == 32

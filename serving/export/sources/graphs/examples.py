@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.data.npz import LABELS
+from serving.export.dimensions import Lengths, Place, check_rows
 from serving.export.exported_model import NUMPY_TYPES, Arrays, SourceOptions, fits
 from serving.export.sources.graphs.onnx_model import Port
 
@@ -37,14 +38,21 @@ def dtype_of(datatype: str) -> np.dtype[Any]:
     return np.dtype(DTYPES[datatype])
 
 
-def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | None, length: int | None) -> Arrays:
+def made_up(
+    rows: Sequence[Port],
+    attempt: int,
+    image_dims: int,
+    edge: int | None,
+    length: int | None,
+    ranges: Mapping[Place, Lengths],
+) -> Arrays:
     """Arrays [NUM_ROWS, …] for ports that say what one row is. `attempt` counts from 0 and asks for other lengths.
 
-    `image_dims`: how many dimensions an image has among them. `edge` in pixels and `length` are the user's.
+    `image_dims`: how many dimensions an image has among them. `edge` in pixels, `length` and `ranges` are the user's.
     """
     random = np.random.default_rng(0)
     edge, length = edge or EDGES[attempt], min(length or LENGTHS[attempt], LENGTHS[attempt])
-    shapes = {port.name: _shape(port, image_dims, edge, length) for port in rows}
+    shapes = {port.name: _shape(port, image_dims, edge, length, ranges) for port in rows}
     row_bytes = sum(prod(shapes[port.name]) * dtype_of(port.datatype).itemsize for port in rows)
     num_rows = min(NUM_ROWS, max(MIN_ROWS, MAX_BYTES // max(1, row_bytes)))
     if num_rows * row_bytes > MAX_BYTES:
@@ -56,14 +64,19 @@ def made_up(rows: Sequence[Port], attempt: int, image_dims: int, edge: int | Non
     return {port.name: _values(port, (num_rows, *shapes[port.name]), random) for port in rows}
 
 
-def attempts(rows: Sequence[Port], options: SourceOptions, image_dims: int) -> Iterator[Arrays]:
+def attempts(
+    rows: Sequence[Port], options: SourceOptions, image_dims: int, ranges: Mapping[Place, Lengths] | None = None
+) -> Iterator[Arrays]:
     """What a model is tried on, one after another: the user's rows alone, else made-up ones of other and other lengths."""
+    ranges = ranges or {}
     if options.example is not None:
-        yield given(options.example, rows, options.example_name)
+        example = given(options.example, rows, options.example_name)
+        check_rows(example, ranges, options.example_name)
+        yield example
         return
     is_fixed = all(-1 not in port.dims for port in rows)
     for attempt in range(1 if is_fixed else NUM_ATTEMPTS):
-        yield made_up(rows, attempt, image_dims, options.image_size, options.max_length)
+        yield made_up(rows, attempt, image_dims, options.image_size, options.max_length, ranges)
 
 
 def check_sizes(rows: Sequence[Port], edge: int | None, length: int | None, name: str) -> None:
@@ -79,11 +92,13 @@ def _is_image(port: Port, image_dims: int) -> bool:
     return len(port.dims) == image_dims and port.datatype not in ("INT32", "INT64", "BOOL", "BYTES")
 
 
-def _shape(port: Port, image_dims: int, edge: int, length: int) -> tuple[int, ...]:
+def _shape(port: Port, image_dims: int, edge: int, length: int, ranges: Mapping[Place, Lengths]) -> tuple[int, ...]:
     is_image = _is_image(port, image_dims)
     first_edge = len(port.dims) - 3  # channels may stand before or after the edges
     in_front = 1 if is_image else length  # of an image: a batch of one
     free = (edge if is_image and axis >= first_edge else in_front for axis in range(len(port.dims)))
+    said = (ranges.get((port.name, place)) for place in range(-len(port.dims), 0))
+    free = (other if lengths is None else lengths.nearest(other) for other, lengths in zip(free, said, strict=True))
     return tuple(other if size == -1 else size for size, other in zip(port.dims, free, strict=True))
 
 

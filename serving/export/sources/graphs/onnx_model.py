@@ -84,7 +84,8 @@ def _length(dim: onnx.TensorShapeProto.Dimension) -> int:
     return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else -1
 
 
-MAX_OPSET = 21  # the last that ONNX Runtime 1.19 (Triton 24.10) loads: tried
+MAX_OPSET = 22  # ONNX Runtime from 1.21 on loads it; 1.19 (Triton 24.10) reads 21 at most: tried
+OLD_SERVERS_OPSET = 21
 OLDEST_OPSET = 7  # ONNX Runtime promises nothing for older ones
 MAX_ML_OPSET = 5  # the same, for ai.onnx.ml
 MS_DOMAIN = "com.microsoft"  # ONNX Runtime's own operators, in every build of it

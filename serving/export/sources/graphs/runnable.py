@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +21,10 @@ import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
+from serving.export.dimensions import Lengths, Place
 from serving.export.exported_model import Arrays, SourceOptions, fits
 from serving.export.gates.file import row_limit
+from serving.export.gates.lengths import each_row
 from serving.export.onnx_parts import nodes_of, tensors
 from serving.export.onnx_session import CannotRun, Session
 from serving.export.sources.graphs import batching, examples
@@ -210,8 +212,11 @@ class NoBatchDimension(Exception):
     """Why a graph's first dimension is no batch."""
 
 
-def runnable(model: onnx.ModelProto, options: SourceOptions, name: str) -> RunnableGraph:
-    """Raises UserError where the graph does not load or does not run. `name` is what messages call it."""
+def runnable(
+    model: onnx.ModelProto, options: SourceOptions, name: str, ranges: Mapping[Place, Lengths] | None = None
+) -> RunnableGraph:
+    """Raises UserError where the graph does not load or does not run. `name` is what messages call it. `ranges`: the user's."""
+    ranges = ranges or {}
     takes, gives = input_ports(model, name), output_ports(model, name)
     rows = [replace(port, dims=port.dims[1:] or port.dims) for port in takes]
     options = _in_layout(options, takes)
@@ -222,11 +227,11 @@ def runnable(model: onnx.ModelProto, options: SourceOptions, name: str) -> Runna
     if may_batch and not _is_of_whole_inputs(options.example, takes):
         for graph, how in batching.candidates(model):
             try:
-                return _with_batch(graph, how, options, name)
+                return _with_batch(graph, how, options, name, ranges)
             except NoBatchDimension as error:
                 change = f"served without batches: {str(error)[:MAX_REASON]}"
     try:
-        return _without_batch(model, change, options, name)
+        return _without_batch(model, change, options, name, ranges)
     except examples.ShapeMismatch as error:
         if (scalar := batching.scalar(takes, gives)) is None:
             raise
@@ -247,7 +252,9 @@ def _in_layout(options: SourceOptions, takes: Sequence[Port]) -> SourceOptions:
     return replace(options, example={**options.example, how.input: last}) if is_last and not is_first else options
 
 
-def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: str) -> RunnableGraph:
+def _with_batch(
+    graph: onnx.ModelProto, how: str, options: SourceOptions, name: str, ranges: Mapping[Place, Lengths]
+) -> RunnableGraph:
     content = finished(graph, name)
     try:
         trial = _trial(content, options, name)
@@ -256,7 +263,7 @@ def _with_batch(graph: onnx.ModelProto, how: str, options: SourceOptions, name: 
     holds, tolerance = contents(graph), row_limit(content)
     inputs = tuple(replace(port, dims=port.dims[1:]) for port in input_ports(graph, name))
     reason: str | None = None
-    for rows in examples.attempts(inputs, options, image_dims=3):
+    for rows in examples.attempts(inputs, options, 3, ranges):
         reason = trial.mixing(rows, tolerance)
         if reason is None or random_operators(graph):
             _check_repeats(trial, rows, graph, name)
@@ -271,16 +278,18 @@ def _trial(content: bytes, options: SourceOptions, name: str) -> Trial:
     return Trial(content, name, is_bounded=options.example is None)
 
 
-def _without_batch(model: onnx.ModelProto, change: str, options: SourceOptions, name: str) -> RunnableGraph:
+def _without_batch(
+    model: onnx.ModelProto, change: str, options: SourceOptions, name: str, ranges: Mapping[Place, Lengths]
+) -> RunnableGraph:
     if batching.has_scalars(model):
         model = batching.without_scalars(model)
     inputs, trial = input_ports(model, name), _trial(finished(model, name), options, name)
     reason: RunFailed | None = None
     whole = replace(options, example=_as_whole_inputs(options.example, inputs))
-    for rows in examples.attempts(inputs, whole, image_dims=4):
+    for rows in examples.attempts(inputs, whole, 4, ranges):
         try:
-            _check_repeats(trial, next(_each(rows)), model, name)
-            alone = [trial.run(row) for row in _each(rows)]
+            _check_repeats(trial, next(each_row(rows)), model, name)
+            alone = [trial.run(row) for row in each_row(rows)]
         except RunFailed as error:
             reason = error
             continue
@@ -298,11 +307,6 @@ def _check_repeats(trial: Trial, inputs: Arrays, model: onnx.ModelProto, name: s
             f"{name}: output {output!r} changes from run to run on the same inputs, by {', '.join(random)}: export the model in "
             "evaluation mode, and without random numbers"
         )
-
-
-def _each(rows: Arrays) -> Iterator[Arrays]:
-    for row in range(len(next(iter(rows.values())))):
-        yield {name: np.asarray(values[row]) for name, values in rows.items()}
 
 
 def _is_of_whole_inputs(example: Arrays | None, takes: Sequence[Port]) -> bool:
