@@ -454,6 +454,8 @@ def test_another_engine_can_be_asked_for_than_the_one_that_won_at_export() -> No
     [
         ("bf16", "openvino", {"precision": "BF16"}),
         ("int8", "openvino", {}),
+        ("fp32", "cuda", {"use_tf32": "0"}),
+        ("tf32", "cuda", {"use_tf32": "1"}),
         ("fp16", "tensorrt", {"precision_mode": "FP16"}),
         ("int8", "tensorrt", {"precision_mode": "INT8"}),
     ],

@@ -22,7 +22,7 @@ KIND = "claims"
 MODELS = ("mlp", "minilm", "resnet50", "efficientnet-b2", "bert-base")
 CPU_ENGINES, GPU_ENGINES = ("cpu", "openvino"), ("cuda", "tensorrt")
 ENGINES = CPU_ENGINES + GPU_ENGINES
-VARIANTS = ("fp32", "bf16", "fp16", "int8")
+VARIANTS = ("fp32", "bf16", "tf32", "fp16", "int8")
 POLICIES = ("tandem", "hold", "no-bridge")
 # number -> what else may be said of it
 _PAIR = frozenset({"models", "variant", "engine", "against_variant", "against_engine"})

@@ -53,8 +53,8 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--precision",
     "precisions",
     multiple=True,
-    type=click.Choice(["fp32", "bf16", "fp16", "int8"]),
-    help="What to make beside FP32; may be given several times. Default: all that are worth trying.",
+    type=click.Choice(["fp32", "bf16", "tf32", "fp16", "int8"]),
+    help="What to make beside FP32; may be given several times. Default: all that are worth trying, TF32 not among them.",
 )
 @click.option(
     "--variant", type=click.Choice(["fp16", "int8"]), help="SOURCE is this ready-made variant of a model that is there."

@@ -26,7 +26,7 @@ from serving.scheduling.curve import Curve
 
 ALL = "*"
 Points = tuple[tuple[float, float], ...]  # rows, seconds
-CARD_ONLY = frozenset({"fp16"})  # no CPU pool would serve it
+CARD_ONLY = frozenset({"fp16", "tf32"})  # no CPU pool would serve it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # it becomes part of a header and of a metric's label
 
 

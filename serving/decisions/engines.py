@@ -15,8 +15,8 @@ from serving.repository import Speed
 BASELINE = "fp32"
 PLAIN = {"cpu": "cpu", "gpu": "cuda"}  # pool -> ONNX Runtime's own provider there
 POOL = {"cpu": "cpu", "openvino": "cpu", "cuda": "gpu", "tensorrt": "gpu"}
-# Computed as what they are by one engine of a pool alone: FP32's file in BF16, and INT8 on a card.
-ONLY_ENGINE = {("cpu", "bf16"): "openvino", ("gpu", "int8"): "tensorrt"}
+# Computed as what they are by one engine of a pool alone: FP32's file in BF16 or TF32, and INT8 on a card.
+ONLY_ENGINE = {("cpu", "bf16"): "openvino", ("gpu", "tf32"): "cuda", ("gpu", "int8"): "tensorrt"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def read_price_lists(paths: Sequence[Path | None]) -> PriceList:
 # `chosen`: by the user. `named`: the offer's words are in the device's name. `any`: the offer names no processor. `alike`: of the same
 # family and with the same instruction sets. `guess`: nothing fits.
 Fit = Literal["chosen", "named", "any", "alike", "guess"]
-NEVER_ON = {("cpu", "fp16")}  # slower there than FP32 everywhere, so that no gate lets it pass
+NEVER_ON = {("cpu", "fp16"), ("cpu", "tf32")}  # slower there than FP32 everywhere, or FP32; no gate lets them pass
 _CLOCKS = re.compile(r"@?\s*\d+(\.\d+)?\s*[gm]hz|\b\d+-core\b")
 _SAYS_NOTHING = {"r", "tm", "cpu", "processor", "processors", "core", "unknown", "unnamed", "nvidia", "tesla"}
 

@@ -28,7 +28,7 @@ from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.tasks import Measurement, Rows, measure
 from serving.export.onnx_session import Session
 from serving.export.progress import Progress
-from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.as_on_gpu import as_on_gpu, in_tf32
 from serving.repository import CLASSIFICATION, GATE_DATA_FILE, Check, Variant
 from serving.repository.preprocessing import from_json
 
@@ -97,9 +97,11 @@ class Rerun:
         return GateRun(tuple(checks), failed, (*self._about_data(variant), *notes))
 
     def _running(self, variant: Variant, model: bytes, engine: str) -> AbstractContextManager[Run]:
-        """Runs FP16, and what TensorRT alone computes, as the export did: rounded as on a GPU."""
+        """Runs FP16, TF32 and what TensorRT alone computes as the export did: rounded as on a GPU."""
         if engine in self._engines:
             return self._engines[engine](model, variant.record.variant)
+        if variant.record.variant == "tf32":
+            return nullcontext(Session(variant.name, in_tf32(model)).run)
         is_for_gpu = variant.record.variant == "fp16" or "tensorrt" in variant.record.needs
         return nullcontext(Session(variant.name, as_on_gpu(model) if is_for_gpu else model).run)
 

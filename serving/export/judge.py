@@ -2,7 +2,7 @@
 
 What is compared, and the limits, are in `gates`; which files there are is decided in `pipeline`. Rule: an answer counts only
 if it was computed as a server would compute it. FP16 is rounded as on a GPU, because ONNX Runtime's CPU provider computes it in
-FP32; BF16 runs on OpenVINO; an engine whose answers were not compared gets no file.
+FP32, and so are the factors of TF32; BF16 runs on OpenVINO; an engine whose answers were not compared gets no file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from serving.export.onnx_session import Session
 from serving.export.speed.kernels import problems
 from serving.export.speed.process import profiled, running
 from serving.export.speed.results import NAMES
-from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.as_on_gpu import as_on_gpu, in_tf32
 from serving.export.variants.candidate import Candidate
 from serving.export.variants.graph import num_products_in
 from serving.measure.machine import card_name, processor_key
@@ -91,8 +91,8 @@ class Judge:
         """Judges a candidate beside FP32, computed as a server that may have this file would compute it. Raises GateRefused."""
         if candidate.precision == "bf16":
             return self._judge(candidate, self._reference, "fp32", OPENVINO)
-        if candidate.precision == "fp16" or "tensorrt" in candidate.needs:
-            is_there = candidate.precision == "fp16" and CUDA in self._job.engines
+        if candidate.precision in ("fp16", "tf32") or "tensorrt" in candidate.needs:
+            is_there = candidate.precision in ("fp16", "tf32") and CUDA in self._job.engines
             gate = self._judge(candidate, self._reference, "fp32", CUDA if is_there else AS_ON_GPU)
             if is_there:
                 self._prove_type(candidate)
@@ -151,7 +151,8 @@ class Judge:
             if engine == PLAIN:
                 gate = self._gate(full_name, candidate.model, reference, name, None)
             elif engine == AS_ON_GPU:
-                stand_in = Session(full_name, as_on_gpu(candidate.model))
+                rounded = in_tf32 if candidate.precision == "tf32" else as_on_gpu
+                stand_in = Session(full_name, rounded(candidate.model))
                 gate = self._gate(full_name, candidate.model, reference, name, stand_in.run)
             else:
                 with running(self._job.engines[engine], candidate.model, candidate.precision, num_threads=1) as run:

@@ -182,6 +182,10 @@ def prove(job: ExportJob, candidate: Candidate, load: Load | None, publications:
 def _precisions(job: ExportJob) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """Returns (what is made, FP32 first because everything is compared with it; what is left out, each with its reason)."""
     offered, wanted = job.exported.precisions, job.spec.precisions
+    if (
+        wanted is not None and "fp16" in offered
+    ):  # what a card can compute in FP16 it can in TF32, which is tried by name alone
+        offered = (*offered, "tf32")
     if wanted is None and job.data is None and not job.exported.is_untrained:
         return offered[:1], dict.fromkeys(
             offered[1:], "there is no data to prove it on; --precision makes it all the same"

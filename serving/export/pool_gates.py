@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
+from serving.decisions.engines import ONLY_ENGINE
 from serving.export import variant_files
 from serving.export.job import ExportJob
 from serving.export.judge import GatedCandidate, Judge
@@ -25,6 +26,7 @@ TENSORRT = "tensorrt"
 NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
     ("fp16", "cpu"): ("cuda", "ONNX Runtime has few FP16 kernels for CPUs: it would run slower than FP32"),
     ("int8", "gpu"): (TENSORRT, "ONNX Runtime's CUDA provider has no INT8 kernels, only TensorRT has"),
+    ("tf32", "cpu"): ("cuda", "processors have no TF32: it would be FP32"),
     ("bf16", "gpu"): (TENSORRT, "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
 }
 _TENSORRT_ONLY = "made for TensorRT, whose integers processors compute otherwise"
@@ -37,6 +39,7 @@ _CPU_ONLY = "GPU providers have no kernels for it: a CPU model"
 _ENGINES = {
     "fp32": ("cpu", "openvino", "cuda"),
     "bf16": ("openvino",),
+    "tf32": ("cuda",),
     "fp16": ("cuda",),
     "int8": ("cpu", "openvino"),
 }
@@ -125,7 +128,7 @@ def _pool_gate(job: ExportJob, candidate: Candidate, pool: str, results: Results
     if refused := refusal(variant, pool, candidate.needs, is_cpu_only=job.exported.is_cpu_only):
         return refused
     if pool == "gpu" and (is_for_tensorrt or "cuda" not in job.engines):
-        engine = TENSORRT if is_for_tensorrt else "cuda"
+        engine = ONLY_ENGINE.get((pool, variant), TENSORRT if is_for_tensorrt else "cuda")
         gate = PoolGate(
             PASSED, engine, f"the baseline; {_STAND_IN}" if variant == "fp32" else f"{_STAND_IN}: FP32 goes first"
         )
@@ -137,8 +140,8 @@ def _pool_gate(job: ExportJob, candidate: Candidate, pool: str, results: Results
 
 
 def _write(folder: Path, candidate: Candidate, number: int = 0) -> Path:
-    """Writes the candidate's file, once; BF16's is FP32's."""
-    name = "fp32" if candidate.precision == "bf16" else candidate.precision
+    """Writes the candidate's file, once; BF16's and TF32's is FP32's."""
+    name = "fp32" if candidate.precision in ("bf16", "tf32") else candidate.precision
     path = folder / f"{name}-{number}.onnx"
     if not path.exists():
         with writing_into(folder):

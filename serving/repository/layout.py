@@ -31,7 +31,7 @@ SAMPLE_FILE = "sample.json"
 PREPROCESSING_FILE = "preprocessing.json"
 GATE_DATA_FILE = "gate.npz"  # what the gate ran on, so that `tandem verify` can run it again
 Stamp = tuple[int, int, int]  # inode, time of change in ns, bytes
-PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+PRECISIONS = ("fp32", "bf16", "tf32", "fp16", "int8")
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")  # what begins with a dot is hidden, and passed over
 _MAX_MODEL_NAME = 200  # letters: file systems take 255, and a variant in the making has more to its name

@@ -125,7 +125,10 @@ def _accelerator(engine: str, variant: str, cuda: Mapping[str, str]) -> dict[str
     """
     if engine in GPU_ENGINES:
         # said, because the provider's own is 1: what is called FP32 would round the factors of its products to 10 bits
-        named = {"use_tf32": "0", **{key: value for key, value in cuda.items() if key not in CUDA_PARAMETERS}}
+        named = {
+            "use_tf32": "1" if variant == "tf32" else "0",
+            **{key: value for key, value in cuda.items() if key not in CUDA_PARAMETERS},
+        }
         blocks = [{"name": "cuda", "parameters": Map(named)}]
         if engine == "tensorrt":  # CUDA computes what TensorRT leaves
             blocks.insert(0, {"name": "tensorrt", "parameters": Map({"precision_mode": variant.upper()})})

@@ -72,6 +72,19 @@ def test_a_file_becomes_a_model_with_its_variants_and_its_data(
     assert {row.ratio for row in fp32.record.speed} <= {1.0}
 
 
+def test_tf32_is_fp32s_file_for_cards_alone_judged_with_rounded_factors(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
+    fp32, tf32 = export(exported, held_out, tmp_path, replace(ASKED, precisions=("tf32",))).published
+    assert tf32.digest == fp32.digest
+    assert tf32.loadable_pools == ("gpu",)
+    assert {pool: gate.status for pool, gate in tf32.record.pools.items()} == {"cpu": "not_allowed", "gpu": "passed"}
+    assert tf32.record.gate.reference == "fp32"
+    differences = [check.value for check in tf32.record.gate.checks if check.metric == "probability_difference"]
+    assert all(0 < difference < 0.05 for difference in differences)
+    assert 'key: "use_tf32" value: "1"' in (tf32.directory / "configs" / "gpu.pbtxt").read_text()
+
+
 def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_beside_it(
     exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:

@@ -32,7 +32,11 @@ for line in sys.stdin:
     try:
         if driver:
             ort_session.DRIVER = driver
-            ort_session.open_session("model.onnx", config, kind, "0")
+            if driver.isdecimal():  # a card of this compute capability
+                card = types.SimpleNamespace(cudaDeviceGetAttribute=lambda where, _, device: setattr(where._obj, "value", int(driver)))
+                ort_session.require_tf32("0", card)
+            else:
+                ort_session.open_session("model.onnx", config, kind, "0")
         answer = ort_session.providers(config, kind, "0")
     except RuntimeError as error:
         answer = str(error)
@@ -221,6 +225,15 @@ def test_without_a_driver_the_refusal_says_so_and_what_to_do(backend: Backend) -
     told = providers(backend, "GPU", driver="libnothing.so.1")
     assert "no NVIDIA driver here (libnothing.so.1 cannot be loaded)" in told
     assert "nvidia.com/gpu" in told
+
+
+@pytest.mark.parametrize(("capability", "is_refused"), [("7", True), ("8", False), ("12", False)])
+def test_a_card_without_tf32_refuses_it_because_it_would_compute_in_fp32(
+    backend: Backend, capability: str, is_refused: bool
+) -> None:
+    told = providers(backend, "GPU", driver=capability)
+    assert isinstance(told, str) == is_refused
+    assert not is_refused or "compute capability 7.x" in told
 
 
 # -- OpenVINO ---------------------------------------------------------------------------------------------------------

@@ -149,7 +149,9 @@ def engine_options(provider: str, precision: str, num_threads: int) -> dict[str,
             cpu["INFERENCE_NUM_THREADS"] = str(num_threads)
         return {"device_type": "CPU", "load_config": json.dumps({"CPU": cpu})}
     if provider == "CUDAExecutionProvider":
-        return {"use_tf32": "0"}  # else FP32 would be TF32 on cards that have it
+        return {
+            "use_tf32": "1" if precision == "tf32" else "0"
+        }  # unless told, FP32 would be TF32 on cards that have it
     if provider == "TensorrtExecutionProvider" and precision in TENSORRT_FLAGS:
         return {TENSORRT_FLAGS[precision]: "1"}
     return {}

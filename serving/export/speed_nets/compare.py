@@ -149,7 +149,7 @@ def this_host() -> Host:
 
 BATCH_SIZES = (1, 8, 32)
 ENGINES = ("cpu", "openvino", "cuda")
-BF16 = "bf16"  # FP32's file: OpenVINO computes it so
+BF16, TF32 = "bf16", "tf32"  # FP32's file: OpenVINO, and a card, compute it so
 
 
 def compare(
@@ -224,10 +224,12 @@ def by_device(variants: Sequence[Variant], engines: Mapping[str, EnginePython]) 
         files = {v.record.variant: v.model_path for v in variants if v.record.pools[pool].is_loadable}
         if BASELINE not in files:
             continue
-        names = [BASELINE, *sorted(name for name in files if name not in (BASELINE, BF16))]
+        names = [BASELINE, *sorted(name for name in files if name not in (BASELINE, BF16, TF32))]
         entrants = [Entrant(name, engine, files[name]) for name in names for engine in present]
         if "openvino" in present:
             entrants.append(Entrant(BF16, "openvino", files[BASELINE]))
+        if "cuda" in present:
+            entrants.append(Entrant(TF32, "cuda", files[BASELINE]))
         yield entrants
 
 

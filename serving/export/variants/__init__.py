@@ -1,4 +1,4 @@
-"""How an FP32 ONNX file becomes FP16, BF16 or INT8: candidates one after another, the most promising first.
+"""How an FP32 ONNX file becomes FP16, BF16, TF32 or INT8: candidates one after another, the most promising first.
 
 Inputs and outputs stay FP32, so that clients never see the precision. Whether a candidate is any good, and whether it pays, is
 for `gates` and `speed`; the pipeline asks for the next one where it is not. Rule: what leaves here loads in old servers:
@@ -40,7 +40,7 @@ def candidates(
         return iter(())
     if precision == "fp16":
         return fp16.candidates(fp32, calibration)
-    how = "FP32 as exported" if precision == "fp32" else "FP32's file; the engine computes in BF16"
+    how = "FP32 as exported" if precision == "fp32" else f"FP32's file; the engine computes in {precision.upper()}"
     return iter([Candidate(precision, fp32, how)])
 
 

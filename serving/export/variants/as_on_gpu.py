@@ -15,14 +15,43 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from serving.export.onnx_parts import unused, uses
-from serving.export.variants.graph import opened
+from serving.export.variants.graph import PRODUCTS, opened
 
+TF32_SPLIT = 2.0**13 + 1  # FP32 has 24 significant bits, TF32 11: Veltkamp's way to round off the other 13
 _FP32, _FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
 def as_on_gpu(model: bytes) -> bytes:
     """Makes the stand-in. Bodies of If, Loop and Scan are FP32 in our files, and stay as they are."""
     return bytes(_StandIn(opened(model)).made().SerializeToString(deterministic=True))
+
+
+def in_tf32(model: bytes) -> bytes:
+    """An FP32 file whose products round their factors to TF32, as a card does; what comes out of them is FP32 as there."""
+    proto = opened(model)
+    graph = onnx.shape_inference.infer_shapes(proto).graph
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input)}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    taken = {name for node in proto.graph.node for name in (*node.input, *node.output, node.name)} | types.keys()
+    split = unused("tf32_split", taken)
+    rounded: dict[str, str] = {}
+    nodes: list[onnx.NodeProto] = []
+    for node in proto.graph.node:
+        for index in range(min(2, len(node.input))) if node.op_type in PRODUCTS else ():
+            name = node.input[index]
+            if types.get(name) == _FP32:
+                if name not in rounded:
+                    steps = [unused(f"{name}_{step}", taken) for step in ("times", "low", "tf32")]
+                    nodes.append(helper.make_node("Mul", [name, split], [steps[0]]))
+                    nodes.append(helper.make_node("Sub", [steps[0], name], [steps[1]]))
+                    nodes.append(helper.make_node("Sub", [steps[0], steps[1]], [steps[2]]))
+                    rounded[name] = steps[2]
+                node.input[index] = rounded[name]
+        nodes.append(node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(TF32_SPLIT, np.float32), split))
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 class _StandIn:

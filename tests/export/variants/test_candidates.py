@@ -6,21 +6,45 @@ import errno
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.variants import candidates, quantiser
+from serving.export.variants.as_on_gpu import in_tf32
 from serving.export.variants.candidate import NotMade, translated
 
 from . import nets
 
 
-def test_bf16_is_the_fp32_file_itself() -> None:
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_some_precisions_are_the_fp32_file_itself(precision: str) -> None:
     fp32 = nets.perceptron()
-    [candidate] = candidates("bf16", fp32, None)
+    [candidate] = candidates(precision, fp32, None)
     assert candidate.model is fp32
-    assert candidate.how == "FP32's file; the engine computes in BF16"
+    assert candidate.how == f"FP32's file; the engine computes in {precision.upper()}"
+
+
+def test_the_stand_in_for_tf32_rounds_the_factors_of_products_and_nothing_else() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (6, 3)))
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", k]) for name, k in (("x", 6), ("y", 3))
+    ]
+    nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["p"]), onnx.helper.make_node("Mul", ["p", "third"], ["y"])]
+    constants = [onnx.numpy_helper.from_array(v, n) for v, n in ((w, "w"), (np.array(1 / 3, np.float32), "third"))]
+    graph = onnx.helper.make_graph(nodes, "g", values[:1], values[1:], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    [answer] = ort.InferenceSession(in_tf32(model.SerializeToString())).run(None, {"x": x})
+
+    def rounded(values: np.ndarray) -> np.ndarray:  # to the nearest of those with 10 bits after the first
+        bits = values.view(np.uint32).astype(np.uint64)
+        return ((bits + 0xFFF + (bits >> 13 & 1)) & ~np.uint64(0x1FFF)).astype(np.uint32).view(np.float32)
+
+    expected = (rounded(x) @ rounded(w)) * np.float32(1 / 3)
+    assert np.allclose(answer, expected, rtol=1e-6, atol=1e-7)
+    assert not np.allclose(answer, (x @ w) / 3, rtol=1e-6, atol=1e-7)
 
 
 def test_an_unknown_precision_names_the_nearest() -> None:

@@ -66,12 +66,16 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     ),
     "INT8 on a GPU": (
         {"pools": {"gpu": {**GPU_ON, "models": ["digits-int8"]}}},
-        "pools.gpu.models names digits-int8, but of a model's variants only FP32 and FP16 run on a GPU. Leave it out, "
+        "pools.gpu.models names digits-int8, but of a model's variants only FP32, TF32 and FP16 run on a GPU. Leave it out, "
         "or set pools.gpu.device=cpu.",
+    ),
+    "TF32 on a CPU": (
+        {"pools": {"cpu": {"models": ["minilm-fp32", "minilm-tf32"]}}},
+        "pools.cpu.models names minilm-tf32, but processors have no TF32. Leave it out, or set pools.cpu.device=gpu.",
     ),
     "BF16 on a GPU": (
         {"pools": {"gpu": {**GPU_ON, "models": ["minilm-bf16"]}}},
-        "pools.gpu.models names minilm-bf16, but of a model's variants only FP32 and FP16 run on a GPU. Leave it out, "
+        "pools.gpu.models names minilm-bf16, but of a model's variants only FP32, TF32 and FP16 run on a GPU. Leave it out, "
         "or set pools.gpu.device=cpu.",
     ),
     "BF16 without OpenVINO": (

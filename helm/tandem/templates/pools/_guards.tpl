@@ -43,8 +43,11 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- if and (eq $pool.device "cpu") (hasSuffix "-fp16" $model) }}
 {{- fail (printf "%s.models names %s, but FP16 never runs on a CPU. Leave it out, or set %s.device=gpu." $path $model $path) }}
 {{- end }}
+{{- if and (eq $pool.device "cpu") (hasSuffix "-tf32" $model) }}
+{{- fail (printf "%s.models names %s, but processors have no TF32. Leave it out, or set %s.device=gpu." $path $model $path) }}
+{{- end }}
 {{- if and (eq $pool.device "gpu") (or (hasSuffix "-int8" $model) (hasSuffix "-bf16" $model)) }}
-{{- fail (printf "%s.models names %s, but of a model's variants only FP32 and FP16 run on a GPU. Leave it out, or set %s.device=cpu." $path $model $path) }}
+{{- fail (printf "%s.models names %s, but of a model's variants only FP32, TF32 and FP16 run on a GPU. Leave it out, or set %s.device=cpu." $path $model $path) }}
 {{- end }}
 {{- if and (eq $pool.server "nvidia") (hasSuffix "-bf16" $model) }}
 {{- fail (printf "%s.models names %s, but NVIDIA's server cannot ask OpenVINO for BF16 and would compute in FP32 without a word. Leave it out, or set %s.server=tandem." $path $model $path) }}

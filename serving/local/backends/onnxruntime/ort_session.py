@@ -46,6 +46,7 @@ LIBRARIES = {
 NEIGHBOURHOOD = 4096  # bytes around it; 31 names of the 1.31.1 library lie within 2,000
 UNTYPED_TENSORRT = 11  # the first without precision flags: it takes precision from the file's own types alone
 DRIVER = "libcuda.so.1"
+COMPUTE_CAPABILITY_MAJOR, FIRST_WITH_TF32 = 75, 8  # cudaDevAttrComputeCapabilityMajor; Ampere
 
 OPENVINO = "OpenVINOExecutionProvider"
 OPENVINO_SITE = (
@@ -342,11 +343,25 @@ def open_session(path, config, kind, device):
     if got[0] != wanted[0][0]:
         why = why_not_loaded(wanted[0][0])
         raise refuse(f"{wanted[0][0]} did not start on device {device}{why}; the model would have run on {got[0]}")
+    if kind == "GPU" and dict(wanted).get(CUDA, {}).get("use_tf32") == "1":
+        require_tf32(device)
     if got[0] == OPENVINO and not any(
         part.ep_name == OPENVINO for part in session.get_provider_graph_assignment_info()
     ):
         raise refuse("OpenVINO computes no node of this model; it would have run on ONNX Runtime's own provider")
     return session
+
+
+def require_tf32(device, runtime=None):
+    """Refuses a card that would compute TF32 in FP32 and not say so."""
+    runtime, major = runtime or bindings.loaded_runtime(), ctypes.c_int()
+    if (
+        runtime.cudaDeviceGetAttribute(ctypes.byref(major), COMPUTE_CAPABILITY_MAJOR, int(device))
+        or major.value < FIRST_WITH_TF32
+    ):
+        raise refuse(
+            f"use_tf32 is asked for, but device {device} has compute capability {major.value}.x, and TF32 begins with 8.0"
+        )
 
 
 def require_driver():
