@@ -60,7 +60,7 @@ class Gateway:
         self._settings = settings
         self.state = State()
         self.assets = Assets(repository)
-        self.catalogue = Catalogue(settings, self._fleet_changed, look_up, self.assets.loadable())
+        self.catalogue = Catalogue(settings, self._fleet_changed, look_up, self.assets.loadable(), self.assets.spaces())
         self.candidates = Candidates(settings, self.catalogue)
         self.dispatcher = Dispatcher(self.catalogue, self.candidates)
         self._keys = keys

@@ -86,6 +86,12 @@ class Assets:
         devices = {device for variant in variants for device in variant.loadable_pools}
         return {device: tuple(v.name for v in variants if device in v.loadable_pools) for device in devices}
 
+    def spaces(self) -> dict[str, str]:
+        """Embedding model -> the space of its FP32's vectors."""
+        return {
+            v.record.model: v.record.space for v in self._readable() if v.record.variant == "fp32" and v.record.space
+        }
+
     def _readable(self) -> list[Variant]:
         try:
             return [] if self._repository is None else Repository(self._repository).readable()[0]

@@ -67,6 +67,7 @@ class Containment:
         self._unread: frozenset[tuple[int, int]] = frozenset()
         self._num_busy = 0  # looks in a row
         self._num_answered: int | None = None  # when it was last asked
+        self.others: set[int] = set()  # processes that are not the server's
         self._busiest: int | None = None  # the process that computed most between the last two looks
         self._before: tuple[float, Mapping[int, float]] | None = None  # time and processor times of the last look
 
@@ -157,9 +158,9 @@ def _may_wait(connection: Connection, reads: Mapping[int, int]) -> bool:
     return not is_read or connection.unread > 0 or connection.unsent > 0
 
 
-def cpu_s(server: int) -> dict[int, float]:
-    """Processor time of it and of each process of its models, seconds since they began."""
-    processes = [stat(server), *children_of(server)]
+def cpu_s(server: int, others: set[int] | None = None) -> dict[int, float]:
+    """Processor time of it and of each process of its models, seconds since they began. `others` as in `children_of`."""
+    processes = [stat(server), *children_of(server, others=others)]
     return {process.pid: process.cpu_ticks / os.sysconf("SC_CLK_TCK") for process in processes if process}
 
 

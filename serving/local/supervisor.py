@@ -267,7 +267,9 @@ class Supervisor:
         assert self._server is not None
         assert self._control is not None
         clients = self._clients()
-        if clients is None or not self._containment.is_stuck(now_s, clients, cpu_s(self._server.pid)):
+        if clients is None or not self._containment.is_stuck(
+            now_s, clients, cpu_s(self._server.pid, self._containment.others)
+        ):
             return False
         answered: Mapping[str, int] = {}
         with contextlib.suppress(EnvironmentFault):

@@ -156,14 +156,22 @@ class Fleet:
         return {pool.name: f for pool in self.pools for f in pool.asleep if name in (f.model, f.name)}
 
 
-def declared_spaces(variants: Iterable[Variant]) -> dict[str, str]:
-    """Embedding model -> the space that its public name stands for: FP32's; where nobody has FP32, what most variants have."""
+def declared_spaces(variants: Iterable[Variant], in_repository: Mapping[str, str]) -> dict[str, str]:
+    """Embedding model -> the space that its public name stands for: FP32's; where nobody has FP32, what most variants have.
+
+    `in_repository`: that of an FP32 which no server may have shown yet; without it, vectors given at a start would be of another space
+    than those that follow.
+    """
     of_model: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.space:
             of_model.setdefault(variant.model, []).append(variant)
     return {
-        model: _most_common([v.space for v in own if v.variant == "fp32"] or [v.space for v in own])
+        model: _most_common(
+            [v.space for v in own if v.variant == "fp32"]
+            or [space for of, space in in_repository.items() if of == model]
+            or [v.space for v in own]
+        )
         for model, own in of_model.items()
     }
 

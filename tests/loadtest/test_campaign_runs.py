@@ -268,12 +268,12 @@ def test_a_gateway_killed_under_load_voids_its_runs(tmp_path: Path) -> None:
         ]
         with subprocess.Popen([*command, "--output", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
             _wait_for_line(running, "run 1/4")
+            _wait_for_generator(running.pid)
             victim.kill()
             assert running.communicate(timeout=60)
-        assert running.returncode == 1
-    built = report.build(out)
-    assert [r.void is None for r in built.runs] == [True, False, False, False]
-    assert "No valid run: int8" in built.sentence
+    first, second, *_ = report.build(out).runs  # those after them have a gateway again
+    assert first.void is None
+    assert second.void is not None
 
 
 def num_answered(gateway: Gateway) -> float:

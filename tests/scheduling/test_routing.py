@@ -65,9 +65,9 @@ def vectors(precision: str, space: str, *, speed: float | None = None, by_hand: 
     return replace(variant(precision, model="minilm", speed=speed, by_hand=by_hand), space=space)
 
 
-def told(*variants: Variant, among: Sequence[Variant] = ()) -> list[Variant]:
+def told(*variants: Variant, among: Sequence[Variant] = (), in_repository: str | None = None) -> list[Variant]:
     """With what is known of all spaces."""
-    spaces = declared_spaces([*variants, *among])
+    spaces = declared_spaces([*variants, *among], {"minilm": in_repository} if in_repository else {})
     return [replace(v, in_space=v.space == spaces[v.model]) for v in variants]
 
 
@@ -85,6 +85,9 @@ FP32_VECTORS, OWN_VECTORS = vectors("fp32", SHARED), vectors("int8", OWN, speed=
         (told(OWN_VECTORS), "int8"),  # nobody has another
         (told(OWN_VECTORS, vectors("bf16", SHARED), vectors("fp16", SHARED)), "fp16"),  # without FP32 what most have
         (told(OWN_VECTORS, among=[FP32_VECTORS]), None),  # FP32 is on another pool, or was
+        (told(OWN_VECTORS, in_repository=SHARED), None),  # or will be: nobody has shown it since the start
+        (told(OWN_VECTORS, vectors("bf16", SHARED), in_repository=SHARED), "bf16"),
+        (told(FP32_VECTORS, OWN_VECTORS, in_repository="of an earlier export"), "fp32"),
     ],
 )
 def test_a_public_name_never_means_vectors_of_another_space_unless_by_hand(

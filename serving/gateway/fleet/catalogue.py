@@ -65,7 +65,7 @@ class Conflict:
 
 
 class Catalogue:
-    """`on_change` is called whenever the fleet is another. `in_repository`: as `ColdPools` takes it."""
+    """`on_change` is called whenever the fleet is another. `in_repository`: as `ColdPools` takes it; `spaces`: FP32's, by model."""
 
     def __init__(
         self,
@@ -73,9 +73,11 @@ class Catalogue:
         on_change: Callable[[], None],
         look_up: LookUp = addresses.look_up,
         in_repository: Mapping[str, Collection[str]] | None = None,
+        spaces: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
         self._on_change = on_change
+        self._spaces = spaces or {}
         self.cold_pools = ColdPools(settings, in_repository or {})
         self.pools: dict[str, list[Server]] = {name: [] for name in settings.pools}
         self.drained: dict[str, list[Server]] = {name: [] for name in settings.pools}  # that are not done yet
@@ -359,7 +361,8 @@ class Catalogue:
             self._known[name] |= variants
             for gone in self._gone(name):
                 del self._known[name][gone]
-        spaces = declared_spaces(v for variants in self._known.values() for v in variants.values())
+        known_anywhere = (v for variants in self._known.values() for v in variants.values())
+        spaces = declared_spaces(known_anywhere, self._spaces)
         pools = []
         for name, variants in now.items():
             known = tuple(self._decided(v, name, spaces) for v in self._known[name].values())
