@@ -14,7 +14,7 @@ IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # `make test` has one more than cores: with two, tests that wait for servers left a quarter of two cores idle.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -44,6 +44,9 @@ test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start 
 
 test-readme: .venv/.dev ## Do what README.md says, word for word, in a clone on a bare Debian 12; needs root, debootstrap and port 8080, minutes
 	@$(PYTHON_HERE) -m scripts.readme $(ARGS)
+
+test-card: .venv/.dev ## Rehearse a day with a card on an empty Debian 12 without a network; needs root and debootstrap, minutes
+	loadtest/gpu/rehearse.sh
 
 test-recipes: .venv/.dev ## Export each recipe in the environment that `--yes` makes, from an empty cache (downloads 3.2 GB)
 	$(PYTHON_HERE) -m pytest -m recipes $(call IN,tests/export/recipes) $(ARGS)

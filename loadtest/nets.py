@@ -19,8 +19,9 @@ from loadtest.stack import Server
 from loadtest.target import Gateway
 from serving.decisions.engines import EnginePython
 from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
-from serving.http_client import address, request_bytes
+from serving.http_client import Connection, address, request_bytes
 
+RECEIPT = b"tandem-device"
 ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not measured)
 
 
@@ -56,6 +57,18 @@ def request_to(net: Net, gateway: Server, headers: Mapping[str, str] | None = No
     return request_bytes(
         "POST", gateway.url, f"/v2/models/{net.served_name}/infer", {**body.headers, **(headers or {})}, body.data
     )
+
+
+def device_of(request: bytes, gateway: Server) -> str:
+    """The kind of device that answered, by the receipt; empty where there is none. Raises CannotMeasure."""
+    connection = Connection(gateway.url, ANSWER_TIMEOUT_S, frozenset({RECEIPT}))
+    try:
+        answer = connection.send(request)
+    except OSError as error:
+        raise CannotMeasure(f"the gateway did not answer: {error}") from None
+    finally:
+        connection.close()
+    return answer.headers.get(RECEIPT, "").partition(";")[0]
 
 
 def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding: int) -> float:

@@ -17,6 +17,7 @@ ENVIRONMENT = {
     "TANDEM_CACHE": "Folder for Triton's environments and measured speeds. Default: $XDG_CACHE_HOME/tandem or ~/.cache/tandem.",
     "TANDEM_STATE": "Folder for logs of `tandem up`. Default: $XDG_STATE_HOME/tandem or ~/.local/state/tandem.",
     "TANDEM_WHEELS": "Folder of wheels; when set, environments are made from it alone, without a network.",
+    "TANDEM_SYSTEM_CUDA": "1: the gpu environment gets no wheels of CUDA and cuDNN (2 GB); the loader finds them (LD_LIBRARY_PATH).",
     "TANDEM_CONFIG": "The gateway's tandem.yaml, as `--config`.",
     "TANDEM_HOST": "Address the gateway listens on, as `--host`.",
     "TANDEM_PORT": "Port the gateway listens on, as `--port`.",

@@ -41,9 +41,15 @@ BENCH_GRPC = "loadtest/bench/surfaces/grpc_ends.py"
 KEEPERS = {
     "torch": {"export"},
     "transformers": {"export"},
-    "onnx": {"export", MADE_MODELS, "loadtest/bench/surfaces/json_image.py"},
+    "onnx": {"export", "loadtest/gpu/stand_in.py", MADE_MODELS, "loadtest/bench/surfaces/json_image.py"},
     "onnxscript": {"export"},
-    "onnxruntime": {"export", "local/backends", "loadtest/claims/card_copy.py", *IN_PROCESS},
+    "onnxruntime": {
+        "export",
+        "local/backends",
+        "loadtest/claims/card_copy.py",
+        "loadtest/gpu/stand_in.py",
+        *IN_PROCESS,
+    },
     "sklearn": {"export"},
     "fastapi": {"gateway"},
     "starlette": {"gateway"},
@@ -219,7 +225,7 @@ PREPARING = {
 def test_load_tests_know_the_gateway_by_http_only() -> None:
     """Of `serving` they take the reader of traces and the meaning of bursts, which the simulator has too, and values that plans are made of."""
     for path in (ROOT / "loadtest").rglob("*.py"):
-        if not {"bench", "profile", "verdict", "claims", "nets.py"} & set(
+        if not {"bench", "gpu", "profile", "verdict", "claims", "nets.py"} & set(
             path.parts
         ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
@@ -239,7 +245,9 @@ def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:
         assert rooms <= {"serving.errors", "serving.installation", "serving.environment"}, file
 
 
-def test_nothing_of_the_wheel_imports_the_benches() -> None:
-    """`loadtest/bench` is for a checkout."""
-    wheel = [path for path in FILES if not path.is_relative_to(ROOT / "loadtest" / "bench")]
-    assert not [path for path in wheel if any(name.startswith("loadtest.bench") for name in imports(path))]
+def test_nothing_of_the_wheel_imports_what_is_for_a_checkout() -> None:
+    """Benches, and what runs on a machine with a card."""
+    parts = ("bench", "gpu")
+    wheel = [path for path in FILES if not any(path.is_relative_to(ROOT / "loadtest" / part) for part in parts)]
+    prefixes = tuple(f"loadtest.{part}" for part in parts)
+    assert not [path for path in wheel if any(name.startswith(prefixes) for name in imports(path))]

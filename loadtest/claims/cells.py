@@ -190,10 +190,19 @@ def _no_cost(claim: Claim, found: Findings, machine: Machine, model: str, *, is_
     return _why_not(found, machine, model, *side)
 
 
-def _energy_gain(claim: Claim, _: Findings, machine: Machine) -> Iterable[Cell]:
+def _energy_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]:
+    """Each at the batch size at which it takes least."""
     reason = NO_COUNTER if machine.cards else f"{NO_CARD}; {NO_COUNTER}"
     for model in claim.models:
-        yield Cell(model, "", _absent(NOT_MEASURED_HERE, reason))
+        own = _least_joules(found, model, claim.variant, claim.engine)
+        other = _least_joules(found, model, claim.against_variant, claim.against_engine)
+        yield Cell(model, "", apart(other, own) if own and other else _absent(NOT_MEASURED_HERE, reason))
+
+
+def _least_joules(found: Findings, model: str, variant: str, engine: str) -> tuple[float, ...]:
+    combination = (model, variant, engine)
+    some = [one.joules for one in found.energies if (one.model, one.variant, one.engine) == combination and one.joules]
+    return min(some, key=lambda joules: median(joules).value or 0.0, default=())
 
 
 # -- simulated and served ---------------------------------------------------------------------------------------------

@@ -43,7 +43,9 @@ NUM_QUICK_SIZES = 2
 
 @dataclass(frozen=True, slots=True)
 class ClaimsOptions:
-    """`nets`: a repository of untrained nets that are made already. `engines` None: those installed. `model_repository`: of digits."""
+    """`nets`: a repository of untrained nets that are made already. `engines` None: those installed. `model_repository`: of digits.
+
+    `found`: what was measured before, by the experiments named in `known`, which then do not run again."""
 
     file: Path
     output: Path | None = None
@@ -52,6 +54,8 @@ class ClaimsOptions:
     nets: Path | None = None
     engines: Mapping[str, EnginePython] | None = field(default=None, compare=False)
     model_repository: Path | None = None
+    found: Findings = field(default_factory=Findings)
+    known: frozenset[str] = frozenset()
 
     @staticmethod
     def of(
@@ -94,7 +98,7 @@ def _run(options: ClaimsOptions) -> int:
     started, began = datetime.now().astimezone(), Moment.now()
     directory = new_directory(options.output, suite.name, started)
     engines = dict(installed() if options.engines is None else options.engines)
-    found, is_partial = Findings(), False
+    found, is_partial = options.found, False
     with ExitStack() as stack, Progress() as progress:
         stack.enter_context(sigterm_as_interrupt())
         nets = options.nets or stack.enter_context(scratch("nets"))
@@ -103,6 +107,8 @@ def _run(options: ClaimsOptions) -> int:
         )
         try:
             for name, experiment in experiments(here, progress.say):
+                if name in options.known:
+                    continue
                 found = found + _tried(name, experiment, progress.say)
                 write(directory, _report(options, here, started, began, found, is_partial=True))
         except KeyboardInterrupt:

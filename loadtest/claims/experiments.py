@@ -19,7 +19,7 @@ from loadtest.claims import bandwidth, speeds
 from loadtest.claims.claims_file import Claim, Suite
 from loadtest.claims.values import Findings, Price, ScalingRun, ServingRates
 from loadtest.errors import CannotMeasure
-from loadtest.nets import Net, in_process_rps, request_to, served_rps
+from loadtest.nets import Net, device_of, in_process_rps, request_to, served_rps
 from loadtest.processes import TANDEM, run_command
 from loadtest.profile.selection import linked
 from loadtest.stack import stack
@@ -160,14 +160,14 @@ def _served(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) ->
         speeds.make([case.model], setup.nets, say)
     say(f"serving {case.title}")
     try:
-        return Findings(served=tuple(_serve(setup, case, say)))
+        return Findings(served=tuple(serve(setup, case, say)))
     except CannotMeasure as error:
         say(f"serving {case.title}: {error}")
         return Findings(served=(ServingRates(case.model, case.variant, case.pool, 1, reason=str(error)),))
 
 
-def _serve(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) -> Iterator[ServingRates]:
-    """Raises CannotMeasure."""
+def serve(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) -> Iterator[ServingRates]:
+    """Size by size. Raises CannotMeasure, also where the receipt of an answer names another device than the pool's."""
     settings = setup.suite.experiments["served"]
     name = f"{case.model}-{case.variant}"
     everything = Repository(case.repository).variants() if case.repository.is_dir() else []
@@ -181,6 +181,8 @@ def _serve(setup: SuiteSetup, case: ServingCase, say: Callable[[str], None]) -> 
                 say(f"{case.title}: batch {size}")
                 net = Net(case.model, repository, PIXELS[case.model], size, case.variant)
                 request, seconds = request_to(net, running.gateway), settings["seconds"]
+                if (device := device_of(request, running.gateway)) != case.pool:
+                    raise CannotMeasure(f"{case.title}: the receipt says {device or 'nothing of a device'}")
                 sides = {"served": partial(served_rps, request, running.gateway, seconds, settings["outstanding"])}
                 if case.is_share:
                     sides["alone"] = partial(_alone_rps, net, setup.engines[case.engine], seconds, setup.num_threads)

@@ -51,8 +51,8 @@ class Timing:
     num_threads: int
 
 
-def make(names: Sequence[str], folder: Path, say: Say) -> None:
-    """The untrained nets that are not there yet. Raises CannotMeasure."""
+def make(names: Sequence[str], folder: Path, say: Say, max_batch_size: int | None = None) -> None:
+    """The untrained nets that are not there yet. `max_batch_size` None: each net's own. Raises CannotMeasure."""
     there = {variant.record.model for variant in Repository(folder).variants()} if folder.is_dir() else set()
     for name in names:
         if net(name).model in there:
@@ -60,6 +60,7 @@ def make(names: Sequence[str], folder: Path, say: Say) -> None:
         say(f"making {name} with random weights")
         command = [sys.executable, "-m", "serving.export.speed_nets", str(folder), "--net", name]
         command += [f"--variant={variant}" for variant in VARIANTS]
+        command += [] if max_batch_size is None else ["--max-batch-size", str(max_batch_size)]
         run_command(command, f"{name} could not be made", BUILD_TIMEOUT_S)  # a process of its own: BERT-base takes 2 GB
 
 
@@ -73,7 +74,7 @@ def measure(name: str, folder: Path, engines: Mapping[str, EnginePython], timing
     for entrants in by_device(variants, engines):
         inputs = inputs_of(public, largest)
         found += _contest(name, entrants, engines, replace(timing, batch_sizes=sizes), inputs, say)
-    return found + _half_on_cpu(name, variants, engines, timing, say)
+    return found + _half_on_cpu(name, variants, engines, timing, say) if "cpu" in engines else found
 
 
 def _half_on_cpu(
@@ -166,6 +167,11 @@ def measure_trees(engines: Mapping[str, EnginePython], timing: Timing, say: Call
     with scratch("trees") as folder:
         trees = speed_trees.write(folder)
         say(f"timing {trees.num_trees} trees, accuracy {trees.accuracy:.1%} on digits held out")
-        entrant = Entrant("fp32", "cpu", trees.file)
+        return time_trees(trees.file, trees.held_out, engines, timing, say)
 
-        return _contest(TREES, [entrant], engines, timing, trees.held_out, say)
+
+def time_trees(
+    file: Path, held_out: Mapping[str, NDArray[Any]], engines: Mapping[str, EnginePython], timing: Timing, say: Say
+) -> Findings:
+    """On the CPU, where alone ONNX Runtime has kernels for them."""
+    return _contest(TREES, [Entrant(BASELINE, "cpu", file)], engines, timing, held_out, say)

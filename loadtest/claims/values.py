@@ -112,6 +112,18 @@ class EngineTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules per row, round by round, while one variant computed without a pause: of the processor or of the card, by its own counter."""
+
+    model: str
+    variant: str
+    engine: str
+    batch_size: int
+    joules: tuple[float, ...]
+    rates: tuple[float, ...]  # rows per second, in the same rounds
+
+
+@dataclass(frozen=True, slots=True)
 class Omission:
     """`batch_size` None: all of them."""
 
@@ -184,6 +196,7 @@ class Findings:
     simulated: tuple[ScalingRun, ...] = ()
     served: tuple[ServingRates, ...] = ()
     prices: tuple[Price, ...] = ()
+    energies: tuple[Energy, ...] = ()
     not_run: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 

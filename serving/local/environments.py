@@ -36,6 +36,9 @@ CUDA_PINS = (  # what onnxruntime-gpu 1.31.1 asks for as [cuda,cudnn], with what
     "nvidia-curand==10.4.2.51",
     "nvidia-nvjitlink==13.5.37",
 )
+IS_CUDA_HERE = (
+    os.environ.get("TANDEM_SYSTEM_CUDA") == "1"
+)  # then the loader finds its libraries, and their wheels are left out
 GLIBC = (2, 35)  # the Triton wheel's tag
 PYTHONS = ((3, 11), (3, 12))  # ONNX Runtime 1.31 starts at 3.11, NumPy 1.26 ends at 3.12
 ELSEWHERE = (
@@ -67,7 +70,12 @@ class Engine:
 
 ENGINES = {
     "cpu": Engine("cpu", (*TRITON_PINS, "onnxruntime==1.31.1"), "CPUExecutionProvider", installed_mb=290),
-    "gpu": Engine("gpu", (*TRITON_PINS, "onnxruntime-gpu==1.31.1", *CUDA_PINS), "CUDAExecutionProvider", 2600),
+    "gpu": Engine(
+        "gpu",
+        (*TRITON_PINS, "onnxruntime-gpu==1.31.1", *(() if IS_CUDA_HERE else CUDA_PINS)),
+        "CUDAExecutionProvider",
+        installed_mb=600 if IS_CUDA_HERE else 2600,
+    ),
     "openvino": Engine("openvino", OPENVINO_PINS, "OpenVINOExecutionProvider", 340, has_triton=False),
 }
 

@@ -183,12 +183,18 @@ class LocalGateway(Gateway):
 
 
 @contextmanager
-def gateway(pools: Mapping[Pool, str], folder: Path, name: str = "gateway") -> Iterator[LocalGateway]:
+def gateway(
+    pools: Mapping[Pool, str],
+    folder: Path,
+    name: str = "gateway",
+    *,
+    device: Callable[[Pool], str] = lambda _: "emulated",
+) -> Iterator[LocalGateway]:
     """Ready: its first pool answers. `pools`: to the URL of each. Raises CannotMeasure."""
     (port,) = free_ports(1)
     config = folder / f"{name}.yaml"
     described: dict[str, Any] = {
-        pool.name: {"urls": [url], "device": "emulated", "price_per_hour": pool.price} for pool, url in pools.items()
+        pool.name: {"urls": [url], "device": device(pool), "price_per_hour": pool.price} for pool, url in pools.items()
     }
     config.write_text(json.dumps({"version": 1, "pools": described}))
     here = Gateway(f"http://127.0.0.1:{port}")

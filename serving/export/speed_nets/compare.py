@@ -148,7 +148,7 @@ def this_host() -> Host:
 
 
 BATCH_SIZES = (1, 8, 32)
-ENGINES = ("cpu", "openvino", "cuda")
+ENGINES = ("cpu", "openvino", "cuda", "tensorrt")
 BF16, TF32 = "bf16", "tf32"  # FP32's file: OpenVINO, and a card, compute it so
 
 
@@ -230,6 +230,8 @@ def by_device(variants: Sequence[Variant], engines: Mapping[str, EnginePython]) 
             entrants.append(Entrant(BF16, "openvino", files[BASELINE]))
         if "cuda" in present:
             entrants.append(Entrant(TF32, "cuda", files[BASELINE]))
+        if "tensorrt" in present and (quantised := next((v for v in variants if v.record.variant == "int8"), None)):
+            entrants.append(Entrant("int8", "tensorrt", quantised.model_path))
         yield entrants
 
 

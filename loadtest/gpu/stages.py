@@ -1,0 +1,117 @@
+"""Runs stages, most valuable first: each has its own clock, leaves every result at once, and goes on where the last run was cut off.
+
+Rules: what was done is not done again; what the clock leaves out is marked as not reached; after a failed first stage nothing is measured.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType
+
+from loadtest.errors import CannotMeasure
+from loadtest.gpu import bridge, conclusions, sanity, served, table
+from loadtest.gpu.ledger import Entry, Ledger, faults
+from loadtest.gpu.unit import Found, Setup, Unit, Units
+from serving.errors import TandemError
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    name: str
+    clock_s: float
+    units: Units
+    is_required: bool = False  # for all that follow
+
+
+STAGES = (
+    Stage("sanity", 120.0, sanity.units, is_required=True),
+    Stage("table", 480.0, table.units),
+    Stage("served", 360.0, served.units),
+    Stage("bridge", 180.0, bridge.units),
+    Stage("conclusions", 360.0, conclusions.units),
+)
+NAMES = tuple(stage.name for stage in STAGES)
+
+
+class _ClockEnded(BaseException):
+    """No Exception, so that nothing that is measured takes it for a failure of its own."""
+
+
+@contextmanager
+def _clock(seconds: float) -> Iterator[None]:
+    """Raises _ClockEnded in the block, on the main thread."""
+
+    def ended(_: int, __: FrameType | None) -> None:
+        raise _ClockEnded
+
+    before = signal.signal(signal.SIGALRM, ended)
+    signal.setitimer(signal.ITIMER_REAL, max(1e-3, seconds))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_stages(stages: Sequence[Stage], setup: Setup, ledger: Ledger, left: Callable[[], None], limit_s: float) -> bool:
+    """Whether everything is done. `left`: is called whenever there is something new to be shown; `limit_s`: for all together."""
+    end_s = time.monotonic() + limit_s
+    for stage in stages:
+        is_good = _run(stage, setup, ledger, left, end_s)
+        if stage.is_required and not is_good:
+            setup.say(f"{stage.name} failed, so nothing else is measured")
+            return False
+    return all(entry.outcome == "done" for entry in ledger.report().entries if entry.stage in {s.name for s in stages})
+
+
+def _run(stage: Stage, setup: Setup, ledger: Ledger, left: Callable[[], None], end_s: float) -> bool:
+    """Whether nothing failed."""
+    end_s = min(end_s, time.monotonic() + stage.clock_s)
+    is_good = True
+    for unit in stage.units(setup):
+        if ledger.is_done(stage.name, unit.name):
+            continue
+        setup.say(f"{stage.name}: {unit.name}")
+        entry = _measured(stage, unit, end_s - time.monotonic())
+        ledger.add(entry)
+        left()
+        if entry.outcome == "failed":
+            is_good = False
+        if entry.outcome != "done":
+            setup.say(f"{stage.name}: {unit.name}: {entry.outcome.replace('_', ' ')}: {entry.note}")
+    return is_good
+
+
+def _measured(stage: Stage, unit: Unit, left_s: float) -> Entry:
+    began, began_s = datetime.now().astimezone().isoformat(timespec="seconds"), time.monotonic()
+    late = Entry(stage.name, unit.name, "not_reached", began, 0.0, note="the stage's time was over")
+    if left_s <= 0:
+        return late
+    try:
+        with _clock(left_s):
+            found = unit.run()
+    except _ClockEnded:
+        return late
+    except (CannotMeasure, TandemError, OSError) as error:
+        found = Found(note=str(error))
+        return Entry(stage.name, unit.name, "failed", began, _since(began_s), note=found.note)
+    wrong = faults(found.checks)
+    return Entry(
+        stage.name,
+        unit.name,
+        "failed" if wrong else "done",
+        began,
+        _since(began_s),
+        found.checks,
+        found.findings,
+        "; ".join(wrong) or found.note,
+    )
+
+
+def _since(began_s: float) -> float:
+    return round(time.monotonic() - began_s, 2)
