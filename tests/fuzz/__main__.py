@@ -16,6 +16,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.fuzz import cost, framing, memory, openapi
+from tests.fuzz.models import repository
 from tests.fuzz.served import ROOT, Served, served, served_with_keys
 from tests.fuzz.targets import TARGETS
 
@@ -88,7 +89,10 @@ def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
     found: list[str] = []
     share = options.seconds * SHARES["openapi"] / 2
     if "cost" in parts:
-        with served(RESULTS / "served-by-default", "--model-repository", str(ROOT / "model_repo"), limits={}) as here:
+        models = repository(RESULTS / "repository")
+        with served(
+            RESULTS / "served-by-default", "--model-repository", str(models), limits={}, repository=models
+        ) as here:
             found += cost.run(here, options.input, is_short=options.short)
             found += _faults(here)
     if not {"openapi", "framing", "memory"} & set(parts):

@@ -71,14 +71,20 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *options: str, key: str = "", limits: Mapping[str, float] = LIMITS) -> Iterator[Served]:
+def served(
+    folder: Path,
+    *options: str,
+    key: str = "",
+    limits: Mapping[str, float] = LIMITS,
+    repository: Path = ROOT / "model_repo",
+) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
     http, grpc, metrics, port, own_grpc = free_ports(5)
     triton = [
         *TANDEM,
         "triton",
         "--model-repository",
-        str(ROOT / "model_repo"),
+        str(repository),
         "--no-measure",
         "--exit-timeout-s",
         "5",

@@ -47,8 +47,7 @@ LOADS = sorted(path for path in CAMPAIGNS.glob("*.yaml") if not is_claims_file(p
 
 @pytest.mark.parametrize("file", LOADS, ids=lambda p: p.name)
 def test_the_committed_campaigns_are_good(file: Path) -> None:
-    if "kind: claims" not in file.read_text():  # of another form
-        assert {"cpu"} <= {arm.pool for arm in read_campaign(file).arms} <= {"cpu", "gpu"}
+    assert {"cpu"} <= {arm.pool for arm in read_campaign(file).arms} <= {"cpu", "gpu"}
 
 
 @pytest.mark.parametrize("name", ["digits-open", "minilm"])
