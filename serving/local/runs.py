@@ -1,7 +1,7 @@
 """Which `tandem up` of this machine serve a repository, and at which address are they asked?
 
 Each writes it into its run's folder and holds a lock on that file as long as it lives, so that one that was killed serves nothing. Other
-machines, and a Triton or a gateway that was started alone, are not seen here. Rule: no secret is written.
+machines and users, and a Triton or a gateway that was started alone, are not seen here. Rule: no secret is written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Run:
 
     repository: str
     url: str
-    pid: int
 
 
 def announce(folder: Path, run: Run) -> TextIO:

@@ -175,7 +175,7 @@ class Session:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled)
-        run = Run(str(self._repository), self._admin_url, os.getpid())
+        run = Run(str(self._repository), self._admin_url)
         with Nursery() as nursery, announce(self._folder, run):
             self._services = Services(
                 nursery, Path(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
