@@ -13,7 +13,7 @@ import click
 
 from serving.cli.interrupts import ending_at_once
 from serving.cli.lazy import repository_at, room
-from serving.cli.options import FILE, JSON, MODEL_REPOSITORY
+from serving.cli.options import DURATION, FILE, JSON, MODEL_REPOSITORY
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 
@@ -150,6 +150,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["auto", "7bit", "full"]),
     help="Of weights. full needs VNNI wherever it runs; auto takes it where 7 bits do not pass and VNNI is here. "
     "Default: auto.",
+)
+@click.option(
+    "--budget", "budget_s", type=DURATION, help="Longest search for an INT8 that passes, as 90s, 5m or 1h. Default: 5m."
 )
 @click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
 @click.option(

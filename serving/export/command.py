@@ -128,6 +128,7 @@ def _check_fit(options: ExportOptions, exported: ExportedModel) -> None:
         "queue_delay_us": (not exported.max_batch_size, "it is served without batches"),
         "calibration": (not is_int8, "no INT8 is made of it"),
         "int8_range": (not is_int8, "no INT8 is made of it"),
+        "budget_s": (not is_int8, "no INT8 is made of it"),
         "is_for_tensorrt": (exported.is_cpu_only, "it is for CPUs only"),
     }
     for name, (is_unread, why) in unread.items():
@@ -148,6 +149,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
         is_for_tensorrt=options.is_for_tensorrt,
         int8_range=options.int8_range or AUTO,
         seconds=options.seconds,
+        budget_s=ExportSpec.budget_s if options.budget_s is None else options.budget_s,
     )
 
 

@@ -75,6 +75,7 @@ class ExportOptions:
     max_bad_ratio: float | None = None
     accepts_ungated: bool = False
     accepts_worse: bool = False
+    budget_s: float | None = None
     keeps_data: bool | None = None
     keeps_slow: bool = False
     queue_delay_us: int | None = None
@@ -184,7 +185,7 @@ def _check_together(options: ExportOptions) -> None:
     if options.max_batch_size == 0 and kind not in ("onnx", "module"):
         raise UserError(f"--max-batch 0 is for FILE.onnx and module:, and {checks.KINDS.get(kind, kind)} has batches")
     if options.precisions and "int8" not in options.precisions:
-        for name in ("calibration", "int8_range"):
+        for name in ("calibration", "int8_range", "budget_s"):
             if name in checks.non_defaults(options):
                 raise UserError(f"{checks.OPTIONS[name][0]} is for INT8, which --precision leaves out")
     folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]

@@ -8,13 +8,14 @@ could be made here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from serving import __version__
 from serving.errors import GateRefused, UserError
-from serving.export import load_check, pool_gates, variant_files, variants
+from serving.export import load_check, onnx_session, pool_gates, variant_files, variants
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel
 from serving.export.gates.graph import check_graph
@@ -24,10 +25,13 @@ from serving.export.load_check import Load, NotServed, Publications
 from serving.export.options import NoData
 from serving.export.progress import Progress, silent
 from serving.export.publish import Publication, next_version, publish_all
+from serving.export.recipes.packages import cache_dir
 from serving.export.speed import EnginePython
 from serving.export.variant_files import ProvenVariant
+from serving.export.variants import given
+from serving.export.variants.attempts import Attempts
 from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade
-from serving.measure.machine import has_bf16, has_instructions
+from serving.measure.machine import has_bf16, has_instructions, processor_key
 from serving.repository import Repository, Variant, check_model_name
 
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
@@ -38,6 +42,7 @@ class VariantSearch:
 
     def __init__(self, job: ExportJob, judge: Judge) -> None:
         self._job, self._judge = job, judge
+        self._attempts = Attempts(None, 0)
         self.refused: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.warnings: list[str] = []
@@ -47,6 +52,9 @@ class VariantSearch:
         if precision == "bf16" and (reason := self._why_no_bf16()):
             self.left_out[precision] = reason
             return None
+        if precision == "int8":
+            folder = _attempts_folder(self._job)
+            self._attempts = Attempts(folder, self._job.spec.budget_s, lambda line: self._job.progress(line, 0, 0))
         try:
             passed = self._passing(precision) or (self._finer_int8() if precision == "int8" else [])
         except (NothingToQuantise, NotMade) as reason:
@@ -61,6 +69,8 @@ class VariantSearch:
             self.left_out[precision] = str(reason)
             return None
         if not passed:
+            if precision == "int8" and self._attempts.refusals:
+                self.refused[precision] = self._why_no_int8()
             return None
         self.refused.pop(precision, None)
         return passed[0] if len(passed) == 1 else pool_gates.fastest(self._job, passed)
@@ -68,6 +78,8 @@ class VariantSearch:
     def _finer_int8(self) -> list[GatedCandidate]:
         """Tries weights of 8 bits where this processor computes them rightly, then leaves the worst layers in FP32."""
         spec = self._job.spec
+        if self._job.exported.quantised is not None:
+            return []
         can_be_finer = spec.int8_range == AUTO and not spec.is_for_tensorrt and has_instructions("vnni")
         passed = self._passing("int8", int8_range="full") if can_be_finer else []
         return passed or self._passing("int8", int8_range="full" if can_be_finer else None, second_try=True)
@@ -76,26 +88,56 @@ class VariantSearch:
         self, precision: str, *, int8_range: str | None = None, second_try: bool = False
     ) -> list[GatedCandidate]:
         """Returns candidates that pass, at most two, because they differ in speed; one of the second try is enough."""
-        job, spec, passed = self._job, self._job.spec, []
+        job, passed = self._job, []
         making = f"making {job.name(precision)}"
         job.progress(making, 0, 1)
-        for candidate in variants.candidates(
+        for candidate in self._candidates(precision, int8_range, second_try=second_try):
+            job.progress(making, 1, 1)
+            try:
+                passed.append((candidate, self._judge.judge(candidate)))
+            except GateRefused as refusal:
+                self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
+                if candidate.key:
+                    self._attempts.note(candidate.key, candidate.how, candidate.model, str(refusal))
+                continue
+            if candidate.key:
+                self._attempts.note(candidate.key, candidate.how, candidate.model, None)
+            if second_try or job.exported.is_untrained or len(passed) == MAX_CONTENDERS:
+                break
+        return passed
+
+    def _candidates(self, precision: str, int8_range: str | None, *, second_try: bool) -> Iterator[Candidate]:
+        job, spec = self._job, self._job.spec
+        if precision == "int8" and job.exported.quantised is not None:
+            made = job.exported.quantised
+            return iter([Candidate("int8", made, "quantised by its maker, taken as it is", given.needs_of(made))])
+        return variants.candidates(
             precision,
             job.exported.model,
             job.calibration,
             second_try=second_try,
             int8_range=int8_range or ("7bit" if spec.int8_range == AUTO else spec.int8_range),
             is_for_tensorrt=spec.is_for_tensorrt,
-        ):
-            job.progress(making, 1, 1)
-            try:
-                passed.append((candidate, self._judge.judge(candidate)))
-            except GateRefused as refusal:
-                self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
-                continue
-            if second_try or job.exported.is_untrained or len(passed) == MAX_CONTENDERS:
-                break
-        return passed
+            attempts=self._attempts,
+        )
+
+    def _why_no_int8(self) -> str:
+        """The last refusal, which is of the file that kept most in FP32, with what breaks and what would help."""
+        attempts, spec = self._attempts, self._job.spec
+        how, refusal = list(attempts.refusals.items())[-1]
+        words = [f"{refusal} ({how})", f"{len(attempts.refusals)} files were tried in {attempts.elapsed_s:.0f} s"]
+        if attempts.num_left_out:
+            words.append(
+                f"the budget of {spec.budget_s:g} s ended before {attempts.num_left_out} more: give a longer --budget"
+            )
+        if attempts.losses:
+            total = sum(attempts.losses.values()) or 1.0
+            worst = sorted(attempts.losses, key=lambda name: -attempts.losses[name])[:3]
+            parts = ", ".join(f"{name} ({attempts.losses[name] / total:.0%})" for name in worst)
+            words.append(f"most of what INT8 adds to the answers comes from {parts}")
+        if not has_instructions("vnni") and not spec.is_for_tensorrt:
+            words.append("a processor with VNNI can have weights of 8 bits, which this one cannot")
+        return "; ".join([*words, "a file of quantisation-aware training is taken as it is, by --variant int8"])
 
     def _why_no_bf16(self) -> str:
         if OPENVINO not in self._job.engines:
@@ -130,6 +172,8 @@ def export(
     `load`: a server that is to load everything before it is published; None: nobody has one, and the record says so.
     """
     check_model_name(spec.model)
+    if (exact := given.without_rounding(exported.model)) is not None:
+        exported = replace(exported, model=exact, quantised=exported.model)
     if data is None and not (spec.accepts_ungated or exported.is_untrained):
         raise NoData
     precisions = spec.precisions or exported.precisions
@@ -166,6 +210,17 @@ def _before(repository: Path, model: str) -> Variant | None:
     """The FP32 that an export would replace. One whose record cannot be read proves nothing."""
     known, _ = Repository(repository).readable()
     return next((one for one in known if one.name == f"{model}-fp32"), None)
+
+
+def _attempts_folder(job: ExportJob) -> Path | None:
+    """Where the attempts at an INT8 of this net are remembered, by all that decides about them; code of the user's nobody can name."""
+    if job.spec.metric is not None or job.data is None:
+        return None
+    calibration = "" if not job.calibration else Dataset("calibration", job.calibration, None).digest
+    exported, spec = job.exported, job.spec
+    about = [sha256(exported.model).hexdigest(), calibration, job.data.digest, repr(spec.limits), exported.task]
+    about += [repr(exported.labels), str(exported.max_batch_size), onnx_session.VERSION, processor_key(), __version__]
+    return cache_dir() / "int8" / sha256("\n".join(about).encode()).hexdigest()[:32]
 
 
 def prove(job: ExportJob, candidate: Candidate, load: Load | None, publications: Publications) -> ProvenVariant:

@@ -22,9 +22,9 @@ def silent(step: str, done: int, total: int) -> None:
 
 
 def lines(step: str, done: int, total: int) -> None:
-    """Prints a line on stderr when a step ends."""
+    """Prints a line on stderr when a step ends; what has no steps (0 of 0) is news, and printed as it is."""
     if done == total:
-        print(f"{step}: done", file=sys.stderr)
+        print(f"{step}: done" if total else step, file=sys.stderr)
 
 
 def to_stderr(line: str) -> None:

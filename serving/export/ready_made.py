@@ -23,6 +23,7 @@ from serving.export.progress import Progress
 from serving.export.publish import Publication, publish_all
 from serving.export.speed import EnginePython
 from serving.export.variant_files import ProvenVariant, SharedFiles
+from serving.export.variants import given
 from serving.export.variants.candidate import Candidate
 from serving.repository import GATE_DATA_FILE, PREPROCESSING_FILE, Repository, Variant, check_model_name
 from serving.repository.preprocessing import from_json
@@ -67,10 +68,14 @@ def export(
         return [_publication(baseline, exported, one, queue_delay_us) for one in proven]
 
     job = ExportJob(spec, exported, judging, {}, engines, progress)
-    proven = pipeline.prove(job, Candidate(variant, source.read_bytes(), ""), load, publications)
+    proven = pipeline.prove(job, _candidate(variant, source.read_bytes()), load, publications)
     if not keeps_slow and proven.is_slower:
         raise Slower(f"{spec.model}-{variant}", proven.pools["cpu"].reason)
     return ExportResult(tuple(publish_all(repository, publications(repository, [proven]))), {}, {})
+
+
+def _candidate(variant: str, model: bytes) -> Candidate:
+    return Candidate(variant, model, "", given.needs_of(model) if variant == "int8" else frozenset())
 
 
 def _exported(baseline: Variant, source: Path) -> ExportedModel:

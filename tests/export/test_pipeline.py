@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,53 @@ def test_a_second_export_of_another_file_is_the_next_version_with_the_old_one_be
     assert new.record.model_version == 2
     assert (new.directory / "1/model.onnx").read_bytes() == exported.model
     assert (new.directory / "2/model.onnx").is_file()
+
+
+IMPOSSIBLE = Limits(min_agreement=1, max_probability_difference=0)
+
+
+def test_a_search_that_failed_names_what_breaks_and_a_second_one_is_made_of_what_is_remembered(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "cache"))
+    asked = replace(ASKED, limits=IMPOSSIBLE, int8_range="7bit")
+    said: list[str] = []
+    tries = []
+    for name in ("first", "second"):
+        said.clear()
+        outcome = export(exported, held_out, tmp_path / name, asked, progress=lambda step, *_: said.append(step))
+        reason = outcome.refused["int8"]
+        tries.append(len({line.partition(",")[0] for line in said if line.startswith("try ")}))
+        assert "a probability moved by" in reason
+        assert "files were tried in" in reason
+        assert "quantisation-aware training" in reason
+    assert tries[0] > 5
+    assert tries[1] == 0
+    assert sum("refused before" in line for line in said) == tries[0]
+
+
+def test_a_search_ends_with_its_budget_and_says_what_it_left_out(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "cache"))
+    asked = replace(ASKED, limits=IMPOSSIBLE, int8_range="7bit", budget_s=1e-3)
+    reason = export(exported, held_out, tmp_path, asked).refused["int8"]
+    assert "1 files were tried" in reason
+    assert re.search(r"budget of 0.001 s ended before \d+ more: give a longer --budget", reason)
+
+
+def test_a_file_that_is_quantised_already_is_the_int8_as_it_is_beside_its_fp32(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
+    made = next(variants.candidates("int8", exported.model, {"image": held_out.inputs["image"][:32]})).model
+    source = replace(exported, model=made)
+    outcome = export(source, held_out, tmp_path)
+    assert outcome.refused == {}
+    fp32, int8 = outcome.published
+    assert int8.model_path.read_bytes() == made
+    assert "taken as it is" in int8.record.source
+    assert b"QuantizeLinear" not in fp32.model_path.read_bytes()
+    assert fp32.record.gate.checks[0].value > 0.97
 
 
 def test_a_new_version_is_judged_beside_the_one_before_it_on_the_same_rows(

@@ -13,6 +13,7 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
 from serving.export.variants import fp16, int8
+from serving.export.variants.attempts import Attempts
 from serving.export.variants.candidate import Candidate
 from serving.repository import PRECISIONS
 
@@ -25,17 +26,18 @@ def candidates(
     second_try: bool = False,
     int8_range: str = "7bit",
     is_for_tensorrt: bool = False,
+    attempts: Attempts | None = None,
 ) -> Iterator[Candidate]:
     """Each is made when it is asked for. `calibration`: arrays [n, …] that the gate's data is not in.
 
     `second_try`: instead of the usual ones, those that leave the worst layers in FP32, for when the gate has refused them all.
-    Only INT8 has any. `int8_range`: "7bit" is right on every processor, "full" needs VNNI.
+    Only INT8 has any. `int8_range`: "7bit" is right on every processor, "full" needs VNNI. `attempts`: which of INT8's were tried.
     """
     if precision not in PRECISIONS:
         raise UserError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
     if precision == "int8":
         make = int8.second_tries if second_try else int8.candidates
-        return make(fp32, calibration, weights=int8_range, is_for_tensorrt=is_for_tensorrt)
+        return make(fp32, calibration, weights=int8_range, is_for_tensorrt=is_for_tensorrt, attempts=attempts)
     if second_try:
         return iter(())
     if precision == "fp16":

@@ -22,6 +22,7 @@ class Candidate:
     how: str  # in words, for progress, refusals and the record
     needs: frozenset[str] = frozenset()  # where alone its answers are right: {"vnni"} of a processor, {"tensorrt"}
     is_calibrated: bool = False  # it was made by looking at the calibration rows
+    key: str = ""  # of the attempt that it is
 
 
 # "…running Conv node. Name:'conv_3' Status…", "Node (conv_3) Op (Conv) …", "…(op_type:Conv, node name: conv_3): …"

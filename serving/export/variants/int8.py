@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import subgraphs
-from serving.export.variants import quantiser
+from serving.export.variants import quantiser, rounding
+from serving.export.variants.attempts import Attempts
 from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.graph import Graph, opened, read
 from serving.export.variants.losses import dynamic_losses, static_losses
@@ -47,22 +49,38 @@ _TENSORRT = ("Conv", "Gemm", "MatMul", "Add", "MaxPool", "AveragePool", "GlobalA
 
 
 def candidates(
-    fp32: bytes, calibration: Arrays | None, *, weights: str = "7bit", is_for_tensorrt: bool = False
+    fp32: bytes,
+    calibration: Arrays | None,
+    *,
+    weights: str = "7bit",
+    is_for_tensorrt: bool = False,
+    attempts: Attempts | None = None,
 ) -> Iterator[Candidate]:
-    """Makes candidates one by one as they are asked for, none twice. Passes over what the tool cannot make, if it can make any."""
+    """Makes candidates one by one as they are asked for, none twice. Passes over what the tool cannot make, if it can make any.
+
+    `attempts`: says which need not be made, and has the files of some.
+    """
     check_range(weights)
+    attempts = attempts or Attempts(None, math.inf)
     graph = graph_of(fp32)
-    models: set[bytes] = set()
+    models: dict[bytes, str] = {}
     failed: NotMade | None = None
     for settings, make in _recipes(graph, fp32, calibration, weights == "full", is_for_tensorrt):
+        key, how = repr(settings), str(settings)
+        if attempts.skips(key, how):
+            continue
         try:
-            model = make(settings)
+            model = attempts.file(key) or make(settings)
         except NotMade as error:
             failed = failed or error
             continue
-        if model not in models:
-            models.add(model)
-            yield Candidate("int8", model, str(settings), needs(settings), isinstance(settings, Static))
+        if model in models:
+            attempts.note_same(key, how, model, models[model])
+        else:
+            models[model] = how
+            if isinstance(settings, Static) and settings.is_compensated:
+                attempts.made[key] = model
+            yield Candidate("int8", model, how, needs(settings), isinstance(settings, Static), key)
     if failed and not models:
         raise failed
 
@@ -100,6 +118,7 @@ def static_settings(is_full_range: bool) -> list[Static]:
     return [
         Static(EVERYTHING, "MinMax", is_full_range=is_full_range),
         Static(PRODUCTS_ONLY, "MinMax", is_full_range=is_full_range),
+        Static(EVERYTHING, "MinMax", is_full_range=is_full_range, is_compensated=True),
         Static(EVERYTHING, "Percentile", is_full_range=is_full_range),
         Static(EVERYTHING, "Entropy", is_full_range=is_full_range),
         Static(EVERYTHING, "MinMax", is_per_channel=False, is_full_range=is_full_range),
@@ -181,36 +200,66 @@ def _reason(graph: Graph) -> str:
     return f"no convolution or matrix product has constant weights (its operators are {', '.join(kinds[:5])})"
 
 
-_SHARES = (0.10, 0.25, 0.50)  # beyond half, what is left of the speed is not worth a file
+_SHARES = (0.10, 0.25, 0.50)
+# Of the noise that may be left: decisions that turn fall with its root, by a half, to a quarter and to an eighth.
+_NOISE_LEFT = (1 / 4, 1 / 16, 1 / 64)
+_MOST = 0.75  # of the layers: what is left of the speed beyond is not worth a file
 _NUM_NAMED = 3
 _GATES = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Mul")
 
 
 def second_tries(
-    fp32: bytes, calibration: Arrays | None, *, weights: str = "7bit", is_for_tensorrt: bool = False
+    fp32: bytes,
+    calibration: Arrays | None,
+    *,
+    weights: str = "7bit",
+    is_for_tensorrt: bool = False,
+    attempts: Attempts | None = None,
 ) -> Iterator[Candidate]:
+    """Makes files whose worst layers stay FP32, few of them first. Notes the worst layers in `attempts`."""
     check_range(weights)
+    attempts = attempts or Attempts(None, math.inf)
+    if attempts.is_over:
+        return
     is_full_range = weights == "full"
     graph = graph_of(fp32)
     if is_for_tensorrt or ways(graph, calibration is not None)[0] == "static":
         if calibration is None:
             raise CalibrationMissing("a net of convolutions")
-        yield from _static_second_tries(
-            fp32, calibration, (tensorrt_settings() if is_for_tensorrt else static_settings(is_full_range))[0]
-        )
+        settings = tensorrt_settings()[0] if is_for_tensorrt else _compensated(is_full_range)
+        yield from _static_second_tries(fp32, calibration, settings, attempts)
         return
-    settings = dynamic_settings(graph, is_full_range)[0]
-    for names, words in _worst(dynamic_losses(graph, calibration, is_full_range)):
-        model = quantiser.dynamic(fp32, settings, names)
-        yield Candidate("int8", model, f"{settings}, {words}", needs(settings))
+    of_dynamic = dynamic_settings(graph, is_full_range)[0]
+    attempts.measure_losses(repr(of_dynamic), lambda: dynamic_losses(graph, calibration, is_full_range))
+    for names, words in _worst(attempts.losses):
+        key, how = f"{of_dynamic!r} {sorted(names)}", f"{of_dynamic}, {words}"
+        if not attempts.skips(key, how):
+            model = attempts.file(key) or quantiser.dynamic(fp32, of_dynamic, names)
+            yield Candidate("int8", model, how, needs(of_dynamic), key=key)
 
 
-def _static_second_tries(fp32: bytes, calibration: Arrays, settings: quantiser.Static) -> Iterator[Candidate]:
+def _compensated(is_full_range: bool) -> Static:
+    return next(one for one in static_settings(is_full_range) if one.is_compensated)
+
+
+def _static_second_tries(fp32: bytes, calibration: Arrays, settings: Static, attempts: Attempts) -> Iterator[Candidate]:
     net = quantiser.prepared(fp32)
-    losses = static_losses(net, quantiser.static(net, calibration, settings), calibration)
-    for names, words in _worst(losses):
-        model = quantiser.static(net, calibration, settings, names | _gates_behind(net, names))
-        yield Candidate("int8", model, f"{settings}, {words}", needs(settings), is_calibrated=True)
+    plain = replace(settings, is_compensated=False)
+
+    @cache
+    def full() -> bytes:
+        """The file with all layers in INT8; it was made before, if it was not remembered as refused."""
+        return attempts.made.get(repr(settings)) or quantiser.static(net, calibration, settings)
+
+    attempts.measure_losses(repr(settings), lambda: static_losses(net, full(), calibration))
+    for names, words in _worst(attempts.losses):
+        key, how = f"{settings!r} {sorted(names)}", f"{settings}, {words}"
+        if not attempts.skips(key, how):
+            left = names | _gates_behind(net, names)
+            model = attempts.file(key)
+            if model is None:
+                model = rounding.with_weights_of(full(), quantiser.static(net, calibration, plain, left))
+            yield Candidate("int8", model, how, needs(settings), is_calibrated=True, key=key)
 
 
 def _gates_behind(net: bytes, names: frozenset[str]) -> frozenset[str]:
@@ -222,8 +271,10 @@ def _gates_behind(net: bytes, names: frozenset[str]) -> frozenset[str]:
 
 def _worst(losses: Mapping[str, float]) -> Iterator[tuple[frozenset[str], str]]:
     order = sorted(losses, key=lambda name: (-losses[name], name))
-    counts = sorted({math.ceil(share * len(order)) for share in _SHARES})
-    for count in counts:
-        if 0 < count < len(order):
+    counts = {math.ceil(share * len(order)) for share in _SHARES}
+    left = np.cumsum([losses[name] for name in reversed(order)])[::-1]  # noise of a layer and all that lose less
+    counts |= {int((left > share * left[0]).sum()) for share in _NOISE_LEFT if order}
+    for count in sorted(counts):
+        if 0 < count <= max(1, _MOST * len(order)) and count < len(order):
             named = ", ".join(order[: min(count, _NUM_NAMED)]) + (", …" if count > _NUM_NAMED else "")
             yield frozenset(order[:count]), f"{count} of {len(order)} layers left in FP32: {named}"

@@ -1,14 +1,13 @@
 """Measures which layers of a net lose most in INT8. A loss is noise over signal (power), 0 for none, per layer and by its own doing.
 
-For static files ONNX Runtime's debugging tools compare values before and after each rounding; for dynamic ones the rounding of
+For static files each layer alone is rounded, and the net's outputs say what that does; for dynamic ones the rounding of
 each product is done here on values that were seen, or on the weights alone where no inputs are given. Rule: nothing here changes a net.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from serving.export.exported_model import Arrays
 from serving.export.variants.calibration import CalibrationRows
 from serving.export.variants.candidate import translated
 from serving.export.variants.graph import Graph, read
-from serving.export.variants.quantiser import not_to_be_rounded, workshop
+from serving.export.variants.quantiser import not_to_be_rounded
 
 LAYERS = ("Conv", "Gemm", "MatMul")
 
@@ -31,26 +30,76 @@ _MAX_ROWS = 16
 
 
 def static_losses(prepared_fp32: bytes, quantised: bytes, inputs: Arrays) -> dict[str, float]:
-    """Measures for each layer's node, by name, the noise that it adds to what came in, and that of its weights."""
-    from onnxruntime.quantization import qdq_loss_debug as debug  # type: ignore[import-untyped, unused-ignore]
+    """Measures for each layer's node, by name, the noise at the net's outputs where that layer alone is rounded as in the file.
 
-    with translated("int8", "looking for the layers that lose most"), workshop() as folder:
-        fp32_file, int8_file = folder / "fp32.onnx", folder / "int8.onnx"
-        fp32_file.write_bytes(prepared_fp32)
-        int8_file.write_bytes(quantised)
-        values = debug.create_activation_matching(*(_values(debug, file, inputs) for file in (int8_file, fp32_file)))
-        weights = debug.create_weight_matching(str(fp32_file), str(int8_file))
-    noise = {name: _noise(pair["float"], pair["post_qdq"]) for name, pair in values.items() if "float" in pair}
-    rounding = {name: _noise([pair["float"]], [pair["dequantized"]]) for name, pair in weights.items()}
-    graph = read(onnx.load_from_string(prepared_fp32))
-    return {node.name: _added(graph, node, noise) + rounding.get(node.input[1], 0) for node in layers(graph)}
+    FP32's answers are computed once, and each layer's on the same few rows: noise of layers adds up, so that the largest are the worst.
+    """
+    with translated("int8", "looking for the layers that lose most"):
+        net, file = onnx.load_from_string(prepared_fp32), onnx.load_from_string(quantised)
+        scores = _scores(net)
+        portion = _few(net, inputs).get_next() or {}
+        exact = _run(net, scores, portion)
+        of_layers = [node.name for node in layers(read(net))]
+        return {name: _noise(exact, _run(_with_one_rounded(net, file, name), scores, portion)) for name in of_layers}
 
 
-def _added(graph: Graph, node: onnx.NodeProto, noise: Mapping[str, float]) -> float:
-    """A Relu or Clip behind a layer is rounded in its place."""
-    behind = [n.output[0] for n in graph.nodes if n.op_type in ("Relu", "Clip") and n.input[0] == node.output[0]]
-    out = next((noise[name] for name in (node.output[0], *behind) if name in noise), 0.0)
-    return max(0.0, out - noise.get(node.input[0], 0))
+def _scores(net: onnx.ModelProto) -> list[str]:
+    """The outputs of numbers, before a softmax or sigmoid at their end, which would hide how far scores move."""
+    makers = {name: node for node in net.graph.node for name in node.output}
+    floats = [v.name for v in net.graph.output if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
+    ends = {name: makers[name] for name in floats if name in makers}
+    return [ends[n].input[0] if n in ends and ends[n].op_type in ("Softmax", "Sigmoid") else n for n in floats]
+
+
+def _run(net: onnx.ModelProto, names: Sequence[str], portion: Arrays) -> list[NDArray[Any]]:
+    known = {value.name for value in net.graph.output}
+    missing = [helper.make_empty_tensor_value_info(name) for name in names if name not in known]
+    net.graph.output.extend(missing)
+    session = onnx_session.opened(net.SerializeToString())
+    for _ in missing:
+        net.graph.output.pop()
+    return list(session.run(list(names), dict(portion)))
+
+
+def _with_one_rounded(net: onnx.ModelProto, file: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The net with one layer's input, weights and answers rounded by the file's scales."""
+    model = onnx.ModelProto()
+    model.CopyFrom(net)
+    stored = {tensor.name: tensor for tensor in file.graph.initializer}
+    makers = {output: node for node in file.graph.node for output in node.output}
+    scales = {n.input[0]: list(n.input[1:]) for n in file.graph.node if n.op_type == "QuantizeLinear"}
+    place, layer = next((i, node) for i, node in enumerate(model.graph.node) if node.name == name)
+    twin = next((node for node in file.graph.node if node.name == name), None)
+    weights = makers.get(twin.input[1]) if twin is not None else None
+    before: list[onnx.NodeProto] = []
+    if weights is not None and weights.op_type == "DequantizeLinear" and weights.input[0] in stored:
+        model.graph.initializer.extend(stored[one] for one in weights.input)
+        before.append(weights)
+        layer.input[1] = weights.output[0]
+    if layer.input[0] in scales:
+        before += _rounded(layer.input[0], f"{name}_seen", scales[layer.input[0]])
+        model.graph.initializer.extend(stored[one] for one in scales[layer.input[0]])
+        layer.input[0] = f"{name}_seen"
+    behind: list[onnx.NodeProto] = []
+    if (answer := layer.output[0]) in scales:
+        behind = _rounded(f"{name}_exact", answer, scales[answer])
+        model.graph.initializer.extend(stored[one] for one in scales[answer])
+        layer.output[0] = f"{name}_exact"
+    nodes = list(model.graph.node)
+    nodes[place : place + 1] = [*before, layer, *behind]
+    unique = {tensor.name: tensor for tensor in model.graph.initializer}
+    del model.graph.node[:], model.graph.initializer[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(unique.values())
+    return model
+
+
+def _rounded(source: str, target: str, scale: Sequence[str]) -> list[onnx.NodeProto]:
+    whole = f"{target}_whole"
+    return [
+        helper.make_node("QuantizeLinear", [source, *scale], [whole], f"{target}_q"),
+        helper.make_node("DequantizeLinear", [whole, *scale], [target], f"{target}_dq"),
+    ]
 
 
 def dynamic_losses(graph: Graph, inputs: Arrays | None, is_full_range: bool) -> dict[str, float]:
@@ -65,15 +114,6 @@ def dynamic_losses(graph: Graph, inputs: Arrays | None, is_full_range: bool) -> 
 def layers(graph: Graph) -> list[onnx.NodeProto]:
     stays = not_to_be_rounded(graph)
     return [node for node in graph.nodes if node.op_type in LAYERS and node.name not in stays]
-
-
-def _values(debug: Any, file: Path, inputs: Arrays) -> Mapping[str, Sequence[NDArray[Any]]]:
-    augmented = file.with_suffix(".all.onnx")
-    debug.modify_model_output_intermediate_tensors(str(file), str(augmented))
-    values: Mapping[str, Sequence[NDArray[Any]]] = debug.collect_activations(
-        str(augmented), _few(onnx.load(file), inputs)
-    )
-    return values
 
 
 def _few(model: onnx.ModelProto, inputs: Arrays) -> CalibrationRows:

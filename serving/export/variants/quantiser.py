@@ -20,6 +20,7 @@ from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import checked, in_order, unused
 from serving.export.progress import quiet
 from serving.export.scratch import scratch
+from serving.export.variants import rounding
 from serving.export.variants.calibration import CalibrationRows
 from serving.export.variants.candidate import translated
 from serving.export.variants.graph import PRODUCTS, Graph, opened, read
@@ -88,12 +89,15 @@ class Static:
     is_per_channel: bool = True
     is_full_range: bool = False  # 8 bits of a weight instead of 7
     is_symmetric: bool = False  # signed activations and zero point 0, as TensorRT asks
+    is_compensated: bool = False  # weights are rounded by what that does to answers, see `rounding`
 
     def __str__(self) -> str:
         signs = "INT8 activations" if self.is_symmetric else "UINT8 activations"
         symmetric = ", zero points 0" if self.is_symmetric else ""
         weights = _weights(self.is_full_range or self.is_symmetric, self.is_per_channel)
-        return f"static QDQ, {signs}, {weights}{symmetric}, {self.method} ranges"
+        of_products = "" if self.takes[-1:] == ("GlobalAveragePool",) else ", products alone"
+        rounding = ", weights rounded by their effect" if self.is_compensated else ""
+        return f"static QDQ, {signs}, {weights}{symmetric}, {self.method} ranges{of_products}{rounding}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,8 @@ def static(
             calibrate_method=CalibrationMethod[settings.method],
             extra_options=options,
         )
-        return checked(in_order(onnx.load(str(made))))
+        content = checked(in_order(onnx.load(str(made))))
+    return rounding.compensated(prepared_fp32, content, calibration) if settings.is_compensated else content
 
 
 def _options(graph: Graph, settings: Static) -> dict[str, object]:
