@@ -13,7 +13,7 @@ import click
 
 from serving.cli.interrupts import ending_at_once
 from serving.cli.lazy import repository_at, room
-from serving.cli.options import DURATION, FILE, JSON, MODEL_REPOSITORY
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, duration_s
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 
@@ -152,7 +152,11 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "Default: auto.",
 )
 @click.option(
-    "--budget", "budget_s", type=DURATION, help="Longest search for an INT8 that passes, as 90s, 5m or 1h. Default: 5m."
+    "--budget",
+    "budget_s",
+    type=duration_s,
+    metavar="TIME",
+    help="Longest search for an INT8 that passes, as 90s, 5m or 1h. Default: 5m.",
 )
 @click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
 @click.option(

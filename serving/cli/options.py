@@ -43,21 +43,16 @@ class Finite(click.FloatRange):
         return number
 
 
-class _Duration(click.ParamType):
-    """A time as 90s, 5m or 1h; seconds where no unit is written."""
-
-    name = "duration"
-    _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012  # nobody changes it
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number, unit = (value[:-1], value[-1:]) if str(value)[-1:] in self._UNITS else (value, "s")
-        try:
-            seconds = float(number) * self._UNITS[unit]
-        except ValueError:
-            seconds = 0.0
-        if not (isfinite(seconds) and seconds > 0):
-            self.fail(f"{value} is not a time above 0; write 90s, 5m or 1h.", param, ctx)
-        return seconds
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-DURATION = _Duration()
+def duration_s(text: str) -> float:
+    """Reads a time as 90s, 5m or 1h, or in seconds, for click's `type`."""
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not (isfinite(seconds) and seconds > 0):
+        raise click.BadParameter(f"{text} is not a time above 0; write 90s, 5m or 1h")
+    return seconds

@@ -23,7 +23,7 @@ from serving.export.data.npz import read_arrays
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.gates.custom import load_metric
 from serving.export.gates.limits import Limits
-from serving.export.job import AUTO, ExportSpec
+from serving.export.job import AUTO, DEFAULT_BUDGET_S, ExportSpec
 from serving.export.load_check import Load
 from serving.export.options import SIZES, ExportOptions, check, default_name, source_options
 from serving.export.pipeline import ExportResult
@@ -149,7 +149,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
         is_for_tensorrt=options.is_for_tensorrt,
         int8_range=options.int8_range or AUTO,
         seconds=options.seconds,
-        budget_s=ExportSpec.budget_s if options.budget_s is None else options.budget_s,
+        budget_s=DEFAULT_BUDGET_S if options.budget_s is None else options.budget_s,
     )
 
 

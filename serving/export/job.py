@@ -21,6 +21,11 @@ from serving.repository import Variant
 AUTO = "auto"  # INT8 weights of 7 bits, which are right everywhere; of 8 where those do not pass and VNNI is here
 
 
+DEFAULT_BUDGET_S = (
+    300.0  # of the search for an INT8 that passes; long for a net of 100 MB on two cores (guess, not measured)
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
     """What to make of a model, and when it is good enough. `precisions` None: all that are worth trying."""
