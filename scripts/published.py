@@ -1,7 +1,8 @@
-"""Shows the results that were published: docs/reports.md, the pages in docs/reports/, the run in docs/claims.md, and a table of digests.
+"""Shows the results that were published: docs/reports.md, the pages in docs/reports/, the run in docs/claims.md, what README.md says of
+cards, and a table of digests.
 
     python -m scripts.published                    writes all of them anew from published-results/
-    python -m scripts.published results/FOLDER …   takes in the results of a campaign, a verdict or the claims first
+    python -m scripts.published results/FOLDER …   takes in the results of a campaign, a verdict, the claims or a card first
 
 A result is taken in under its folder's name, without its raw rows. Rule: no number on a page that is not in a result, and no place of the
 machine that made it.
@@ -21,6 +22,8 @@ from loadtest.claims import page as claims_page
 from loadtest.claims.values import Report as ClaimsReport
 from loadtest.compare import FILE, read
 from loadtest.errors import ResultsError
+from loadtest.gpu import page as gpu_page
+from loadtest.gpu.ledger import Report as GpuReport
 from loadtest.report import page as campaign_page
 from loadtest.report.summaries import Report, milliseconds, number
 from loadtest.report.wording import caveats, sentence
@@ -34,7 +37,11 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ("digits", "minilm", "minilm-verdict")  # whose pages are in docs/reports/
 CLAIMS = "claims"
 PLACE = re.compile(r"(?<![\w/:.])[/~][\w.-]+/")  # the beginning of an absolute path; no URL's
-Result = Report | VerdictReport | ClaimsReport
+BEGIN, END = "<!-- on a card: made by `python -m scripts.published` -->", "<!-- end -->"  # in README.md
+NOT_MEASURED = (
+    "**Nothing has been measured on a GPU yet**: `loadtest/gpu/run.sh` is for that ([how](loadtest/gpu/README.md))."
+)
+Result = Report | VerdictReport | ClaimsReport | GpuReport
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
@@ -53,12 +60,17 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
 
 
 def take(folder: Path, results: Path) -> None:
-    """Raises ResultsError for what is no result of this Tandem, and for one that names places of its machine."""
-    file = folder / "claims.json" if (folder / "claims.json").exists() else folder / FILE
+    """Raises ResultsError for what is no result of this Tandem, for a rehearsal, and for one that names places of its machine."""
+    file = next(
+        (folder / name for name in ("claims.json", gpu_page.RESULTS) if (folder / name).exists()), folder / FILE
+    )
     if file.name == FILE:
         read(file)
     text = file.read_bytes()
-    if place := PLACE.search(_command(_parsed(text, str(file)))):
+    result = _parsed(text, str(file))
+    if isinstance(result, GpuReport) and result.run.is_stand_in:
+        raise ResultsError(f"{folder}: a rehearsal without a card is no measurement")
+    if place := PLACE.search(_command(result)):
         raise ResultsError(f"{folder}: its command names {place[0]}…; run it with paths that count from the checkout")
     results.mkdir(exist_ok=True)
     (results / f"{folder.resolve().name}.json.gz").write_bytes(gzip.compress(text, mtime=0))
@@ -76,21 +88,32 @@ def load(file: Path) -> Result:
 def _parsed(text: bytes, file: str) -> Result:
     document = parse_document(text.decode(), file, is_json=True, error=ResultsError)
     keys = set(document.data)
+    if "entries" in keys:
+        return document.values(GpuReport)
     return document.values(Report if "manifest" in keys else VerdictReport if "kind" in keys else ClaimsReport)
 
 
 def _command(result: Result) -> str:
+    if isinstance(result, GpuReport):
+        return result.run.command
     return result.manifest.command if isinstance(result, Report) else result.command
 
 
 def _date(result: Result) -> str:
+    if isinstance(result, GpuReport):
+        return result.run.started[:10]
     return (result.manifest.started if isinstance(result, Report) else result.date)[:10]
 
 
 def pages(reports: dict[str, Result], docs: Path, results: Path) -> dict[Path, str]:
     """Every file that is made of the results, with its text. What stands before a page's results in docs/ is kept."""
-    shown = {name: result for name, result in reports.items() if not isinstance(result, ClaimsReport)}
-    made = {docs / "reports.md": _kept(docs / "reports.md", "\n## ") + "".join(_sections(shown))}
+    shown = {name: one for name, one in reports.items() if not isinstance(one, ClaimsReport | GpuReport)}
+    cards = {name: one for name, one in reports.items() if isinstance(one, GpuReport)}
+    sections = "".join((*_sections(shown), *_of_cards(cards)))
+    made = {docs / "reports.md": _kept(docs / "reports.md", "\n## ") + sections}
+    made |= {docs / "reports" / f"{name}.html": gpu_page.render(one) for name, one in cards.items()}
+    if (readme := docs.parent / "README.md").exists():
+        made[readme] = with_cards(readme.read_text(encoding="utf-8"), cards)
     made[results / "README.md"] = _kept(results / "README.md", "\n| ") + "\n" + _digests(reports, results)
     for name in EXAMPLES:
         if isinstance(result := shown.get(name), Report):
@@ -126,6 +149,30 @@ def _sections(reports: dict[str, Report | VerdictReport]) -> Iterator[str]:
             yield f"{_table(report)}\n\n"
             facts += _circumstances(report)
         yield from (f"- {fact}\n" for fact in dict.fromkeys((*facts, *report.caveats)))
+
+
+def with_cards(readme: str, cards: dict[str, GpuReport]) -> str:
+    """README.md with what was measured on cards between its marks."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ResultsError(f"README.md has no {BEGIN} with its {END}")
+    rows = [
+        (*row, f"[all of it](docs/reports/{name}.html)")
+        for name, one in cards.items()
+        for row in gpu_page.readme_rows(one)
+    ]
+    text = markdown(("on a card", "value", "command", "report"), rows) if rows else NOT_MEASURED
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def _of_cards(cards: dict[str, GpuReport]) -> Iterator[str]:
+    for name, report in cards.items():
+        yield f"\n## {name}\n\n{gpu_page.sentence(report)}\n\n"
+        yield f"[The whole report](reports/{name}.html) · [Its numbers](../published-results/{name}.json.gz)\n\n"
+        best = gpu_page.best_on_card(report).items()
+        yield markdown(("net, in process on the card", "best rate, rows/s"), list(best)) + "\n\n" if best else ""
+        yield f"- Made: {_date(report)}, by `{_command(report)}`\n- Machine: {report.run.machine.processor}, {report.run.card}\n"
 
 
 def _circumstances(report: Report) -> list[str]:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadtest import records
 from loadtest.claims import values as claims_values
+from loadtest.claims.values import EngineTime, Findings, ServingRates
+from loadtest.gpu import page as gpu_page
+from loadtest.gpu.ledger import Entry
+from loadtest.gpu.ledger import Report as GpuReport
+from loadtest.gpu.ledger import Run as GpuRun
 from loadtest.report import build as report
 from loadtest.report import page
 from scripts import published
+from serving.measure.machine import Machine
 from tests.loadtest import rows as make
 
 
@@ -69,6 +77,45 @@ def test_what_is_there_stays_in_order_and_so_does_what_a_person_wrote_above_it(t
 def test_a_result_that_names_a_place_of_its_machine_is_refused(tmp_path: Path, command: str, code: int) -> None:
     assert published.main([str(results(tmp_path / "digits", command))], tmp_path) == code
     assert (tmp_path / "published-results").exists() == (code == 0)
+
+
+ON_A_CARD = GpuRun(
+    "NVIDIA H200, driver 580.1, 141 GiB",
+    Machine("A Processor", (), 16.0, "Linux"),
+    {},
+    "loadtest/gpu/run.sh",
+    "2026-11-23T10:00:00+00:00",
+)
+
+
+def of_a_card(folder: Path, **change: Any) -> Path:
+    folder.mkdir()
+    speed = EngineTime("resnet50", "fp16", "cuda", 128, 1, (0.0064,) * 3)
+    served = ServingRates("resnet50", "fp16", "gpu", 32, (9_000.0,) * 3, (10_000.0,) * 3)
+    found = Findings(speeds=(speed,), served=(served,))
+    entry = Entry("table", "resnet50", "done", "2026-11-23T10:00:00+00:00", 1.0, findings=found)
+    gpu_page.write(folder, GpuReport(replace(ON_A_CARD, **change), (entry,)))
+    return folder
+
+
+def test_what_was_measured_on_a_card_gets_a_page_and_a_table_in_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(f"above\n{published.BEGIN}\nnothing yet\n{published.END}\nbelow\n")
+    assert published.main([str(of_a_card(tmp_path / "NVIDIA-H200"))], tmp_path) == 0
+    assert published.main([], tmp_path) == 0
+    readme = (tmp_path / "README.md").read_text("utf-8")
+    assert readme.startswith("above\n")
+    assert readme.endswith("\nbelow\n")
+    assert "| fp16, batch 128: 20,000 (20,000..20,000) rows/s | `loadtest/gpu/run.sh` |" in readme
+    assert "90% (90..90)" in readme
+    page = (tmp_path / "docs" / "reports" / "NVIDIA-H200.html").read_text("utf-8")
+    assert "MLPerf Inference v4.1" in page
+    assert "`loadtest/gpu/run.sh`" in (tmp_path / "published-results" / "README.md").read_text("utf-8")
+
+
+def test_a_rehearsal_is_never_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert published.main([str(of_a_card(tmp_path / "stand-in", is_stand_in=True))], tmp_path) == 2
+    assert "no measurement" in capsys.readouterr().err
 
 
 def test_what_is_no_result_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from loadtest.claims.values import (
     NOT_RUN,
     Bandwidth,
     Cell,
+    Energy,
     EngineTime,
     Findings,
     Omission,
@@ -145,6 +146,21 @@ def test_the_cheaper_device_is_found_at_the_best_batch_of_each() -> None:
     (cell,) = picked(asked, replace(FOUND, prices=prices[:1]))
     assert cell.reading.reason == "the price list has no offer for this device"
     assert len(cells(asked, replace(FOUND, prices=prices), WITH_CARD)) == 3  # both prices are told beside it
+
+
+def test_joules_are_compared_where_each_side_takes_the_fewest_for_a_row() -> None:
+    pair = {"variant": "fp16", "engine": "cuda", "against_variant": "int8", "against_engine": "cpu"}
+    found = Findings(
+        energies=(
+            Energy("mlp", "fp16", "cuda", 1, (0.4, 0.4, 0.4), (1.0,) * 3),
+            Energy("mlp", "fp16", "cuda", 128, (0.1, 0.1, 0.1), (1.0,) * 3),
+            Energy("mlp", "int8", "cpu", 8, (0.3, 0.3, 0.3), (1.0,) * 3),
+        )
+    )
+    (cell,) = picked(claim("energy_gain", **pair), found)
+    assert cell.reading.value == pytest.approx(3.0)
+    (cell,) = picked(claim("energy_gain", **pair | {"against_variant": "fp32"}), found)
+    assert cell.reading.absent == NOT_MEASURED_HERE
 
 
 def test_saved_gpu_hours_are_marked_as_simulated() -> None:
