@@ -6,9 +6,13 @@ Rule: no default but the provider's own until it was measured on a card; `use_tf
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from serving.documents.reader import Document
+from serving.errors import UserError
 
 
 def _switch(what: str) -> bool | None:
@@ -60,3 +64,14 @@ class CudaOptions(BaseModel):
         """(name, value) as the provider takes them, of those that are set."""
         values = self.model_dump(exclude_none=True)
         return tuple((name, str(int(value) if isinstance(value, bool) else value)) for name, value in values.items())
+
+
+def cuda_options(given: Iterable[str], option: str = "--cuda-option") -> tuple[tuple[str, str], ...]:
+    """Words of the form NAME=VALUE as (name, value). Raises UserError, for an unknown name with the nearest."""
+    values = {}
+    for one in given:
+        name, has_value, value = one.partition("=")
+        if not has_value:
+            raise UserError(f"{option} {one}: '{one}' is not of the form NAME=VALUE")
+        values[name] = value
+    return Document(option, values).values(CudaOptions, strict=False).pairs()

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from serving.cuda_options import CudaOptions
 from serving.documents.nearest import nearest
 from serving.documents.reader import Document, read_document
 from serving.errors import UserError
@@ -141,17 +140,6 @@ class TritonOverrides:
 
 GRAPHS = "enable_cuda_graph"
 NO_OVERRIDES = TritonOverrides()
-
-
-def cuda_options(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """`--cuda-option NAME=VALUE` as options of the provider. Raises UserError with the nearest name for an unknown one."""
-    values = {}
-    for one in given:
-        name, has_value, value = one.partition("=")
-        if not has_value:
-            raise UserError(f"--cuda-option {one}: '{one}' is not of the form NAME=VALUE")
-        values[name] = value
-    return Document("--cuda-option", values).values(CudaOptions, strict=False).pairs()
 
 
 def whole_numbers(text: str | None, option: str) -> str | None:

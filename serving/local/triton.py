@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from serving.cores import usable_cores
+from serving.cuda_options import cuda_options
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
 from serving.gateway import ready_file
@@ -30,7 +31,6 @@ from serving.local.pool_options import (
     KINDS,
     NO_OVERRIDES,
     TritonOverrides,
-    cuda_options,
     require_emulated,
     whole_numbers,
 )

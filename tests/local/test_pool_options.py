@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from serving.cuda_options import cuda_options
 from serving.errors import UserError
 from serving.local.pool_options import (
     Pool,
     TritonOverrides,
     UpConfig,
-    cuda_options,
     for_gateway,
     overrides_of,
     read_pools,

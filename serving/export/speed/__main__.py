@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from serving.cuda_options import cuda_options
 from serving.decisions.engines import BASELINE, PLAIN, POOL
+from serving.errors import UserError, exit_code
 from serving.export.speed import EnginePython, Entrant, Results, contest
 from serving.export.speed.worker import PROVIDERS
 
@@ -27,10 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not path.is_file():
             print(f"there is no file {path}", file=sys.stderr)
             return 2
+    try:
+        cuda = cuda_options(options.cuda_option)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return exit_code(error)
     plain = PLAIN[POOL[options.engine]]
     entrants = [
         Entrant(BASELINE, plain, options.base),
-        Entrant(options.precision or CANDIDATE, options.engine, options.candidate),
+        Entrant(options.precision or CANDIDATE, options.engine, options.candidate, cuda, options.buffers),
     ]
     engines = {plain: EnginePython(plain, options.base_python, "")}
     engines[options.engine] = EnginePython(options.engine, options.python or options.base_python, "")
@@ -65,7 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("base", type=Path)
     parser.add_argument("candidate", type=Path)
     parser.add_argument("--engine", choices=sorted(PROVIDERS), default="cpu", help="of the candidate")
-    parser.add_argument("--precision", choices=("fp16", "bf16", "int8"), help="where it is the engine's to choose")
+    parser.add_argument(
+        "--precision", choices=("fp16", "bf16", "tf32", "int8"), help="where it is the engine's to choose"
+    )
+    parser.add_argument("--buffers", action="store_true", help="the candidate runs in buffers that stay where they are")
+    parser.add_argument(
+        "--cuda-option", action="append", default=[], metavar="NAME=VALUE", help="of the candidate's provider"
+    )
     parser.add_argument("--python", type=Path, help="of the candidate's engine; default: the base's")
     parser.add_argument("--base-python", type=Path, default=Path(sys.executable), help="default: this one")
     parser.add_argument("--batch-sizes", default="1,8,32", type=lambda text: [int(size) for size in text.split(",")])

@@ -246,7 +246,8 @@ class _Contest:
 
     def _open(self, entrant: Entrant) -> None:
         timeout_s = max(1.0, self._end_s - time.monotonic()) + GRACE_S
-        what = {"file": str(entrant.model), "engine": entrant.engine, "precision": entrant.variant}
+        what: dict[str, Any] = {"file": str(entrant.model), "engine": entrant.engine, "precision": entrant.variant}
+        what |= {"cuda": dict(entrant.cuda), "has_buffers": entrant.has_buffers}
         self._ask(entrant, timeout_s, "open", **what, **self._how)
 
     def _prepare(self, entrant: Entrant, size: int) -> float:

@@ -39,6 +39,8 @@ class Entrant:
     variant: str
     engine: str
     model: Path
+    cuda: tuple[tuple[str, str], ...] = ()  # options of the CUDA provider; without, its own
+    has_buffers: bool = False  # batches run in buffers that stay where they are
 
     @property
     def key(self) -> Key:

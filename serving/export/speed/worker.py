@@ -5,12 +5,13 @@
 An answer is an object; one with "error" in it is a refusal, and the worker goes on. Commands, by "do": hello, open (a file
 as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed), times (each run's own time), run (one batch,
 answered), profile (a file's nodes: where and in which types they computed), close.
-Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, nothing of this project, because it runs in environments that
-have nothing else.
+Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, because it runs in environments that have nothing else; and, by its
+path, the file of our Triton backend that runs batches in buffers, so that what is timed so is what is served so.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -53,27 +54,70 @@ class Refused(Exception):
     """What was asked for cannot be had; the message says why."""
 
 
+BUFFERS = Path(__file__).parents[2] / "local" / "backends" / "onnxruntime" / "bindings.py"
+
+
 class Session:
-    """One file on one engine, and what it is fed with."""
+    """One file on one engine, and what it is fed with. `has_buffers`: batches run in buffers that stay where they are."""
 
     def __init__(
-        self, file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool, inputs: str | None
+        self,
+        file: str,
+        engine: str,
+        precision: str,
+        num_threads: int,
+        allow_spinning: bool,
+        inputs: str | None,
+        cuda: Mapping[str, str] | None = None,
+        has_buffers: bool = False,
     ) -> None:
-        self._session = open_session(file, engine, precision, num_threads, allow_spinning)
+        self._captures = (cuda or {}).get("enable_cuda_graph") == "1"
+        if cuda and engine not in ("cuda", "tensorrt"):
+            raise Refused(f"options of the CUDA provider do nothing on {engine}")
+        if self._captures and not has_buffers:
+            raise Refused("enable_cuda_graph needs buffers, because a graph replays batches of one size")
+        self._session = open_session(file, engine, precision, num_threads, allow_spinning, cuda=cuda)
         self._inputs = inputs
         self._is_on_card = engine in ("cuda", "tensorrt")
+        self._buffers = load_buffers() if has_buffers else None
+        self._in_buffers: dict[int, Any] = {}  # batch size -> its buffers
         self._feed: dict[str, Any] = {}
         self._feeds: dict[int, dict[str, Any]] = {}  # of `times`, by batch size
 
     def prepare(self, batch_size: int) -> float:
         """Seconds per run, roughly."""
         self._feed = feed(self._session.get_inputs(), batch_size, self._inputs)
+        self._run = self._runner(batch_size)
         first_s = self.turn(1)
         # on a card the first run chooses algorithms or builds an engine
         if first_s > SLOW_RUN_S and not self._is_on_card:
             return first_s
         self.turn(NUM_WARMUP_RUNS if first_s < SLOW_RUN_S else 1)
         return self.turn(NUM_WARMUP_RUNS)
+
+    def _runner(self, batch_size: int) -> Callable[[], object]:
+        """Runs what is fed, answers on the host included."""
+        session, given = self._session, self._feed
+        if self._buffers is None:
+            return lambda: session.run(None, given)
+        if batch_size not in self._in_buffers:
+            nodes = session.get_inputs()
+            lengths = {
+                length
+                for node in nodes
+                for size, length in zip(node.shape[1:], given[node.name].shape[1:], strict=True)
+                if not isinstance(size, int)
+            }
+            memory = self._buffers.CardMemory(0) if self._is_on_card else self._buffers.PlainMemory()
+            graph = 1 + len(self._in_buffers) * self._buffers.MAX_BUCKETS
+            how = {"captures": self._captures, "first_graph": graph}
+            self._in_buffers[batch_size] = self._buffers.Buckets(
+                session, ort, memory, [batch_size], sorted(lengths), **how
+            )
+        buckets, names = self._in_buffers[batch_size], [node.name for node in session.get_outputs()]
+        if buckets.run([given], names) is None:
+            raise Refused("inputs whose open dimensions differ in length have no buffers")
+        return lambda: buckets.run([given], names)
 
     def answer(self, inputs: str, outputs: str) -> None:
         with np.load(inputs) as given:
@@ -85,12 +129,12 @@ class Session:
 
     def turn(self, num_runs: int) -> float:
         """Seconds per run. Of many runs one more goes first, untimed: others had the caches and the cores since."""
-        run, given = self._session.run, self._feed
+        run = self._run
         if num_runs > NUM_WARMUP_RUNS:
-            run(None, given)
+            run()
         start = time.perf_counter()
         for _ in range(num_runs):
-            run(None, given)
+            run()
         return (time.perf_counter() - start) / num_runs
 
     def times(self, batch_size: int, num_runs: int) -> list[float]:
@@ -108,7 +152,13 @@ class Session:
 
 
 def open_session(
-    file: str, engine: str, precision: str, num_threads: int, allow_spinning: bool, profile: str | None = None
+    file: str,
+    engine: str,
+    precision: str,
+    num_threads: int,
+    allow_spinning: bool,
+    profile: str | None = None,
+    cuda: Mapping[str, str] | None = None,
 ) -> Any:
     """A session that computes on the engine asked for. Raises Refused where ONNX Runtime would quietly take another.
 
@@ -130,6 +180,7 @@ def open_session(
     elif engine != "cpu" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()  # finds CUDA's libraries in the nvidia-* wheels of this environment
     configured = [(name, engine_options(name, precision, num_threads)) for name in providers]
+    configured = [(name, {**own, **(cuda or {})} if name == PROVIDERS["cuda"][0] else own) for name, own in configured]
     session = ort.InferenceSession(file, options, providers=configured)
     session.disable_fallback()
     if session.get_providers()[0] != providers[0]:
@@ -137,6 +188,16 @@ def open_session(
     if engine == "openvino" and not any(p.ep_name == OPENVINO for p in session.get_provider_graph_assignment_info()):
         raise Refused("OpenVINO computes no node of this model")
     return session
+
+
+def load_buffers() -> Any:
+    """The backend's module, under a name of its own."""
+    spec = importlib.util.spec_from_file_location("tandem_bindings", BUFFERS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def engine_options(provider: str, precision: str, num_threads: int) -> dict[str, str]:

@@ -73,6 +73,30 @@ def test_an_engine_that_this_onnx_runtime_lacks_is_refused_and_never_a_slow_cpu(
         worker.ask(LIMIT_S, "open", **opening(fp32_file, engine=engine))
 
 
+@pytest.mark.parametrize("has_batch_first", [1, 8])
+def test_it_times_batches_in_the_buffers_of_the_backend(
+    worker: WorkerProcess, fp32_file: Path, has_batch_first: int
+) -> None:
+    worker.ask(LIMIT_S, "open", **opening(fp32_file, has_buffers=True))
+    for batch_size in (has_batch_first, 3):
+        assert worker.ask(LIMIT_S, "prepare", name="it", batch_size=batch_size)["seconds"] > 0
+        assert worker.ask(LIMIT_S, "turn", name="it", num_runs=5)["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"cuda": {"prefer_nhwc": "1"}}, "do nothing on cpu"),
+        ({"engine": "cuda", "cuda": {"enable_cuda_graph": "1"}}, "enable_cuda_graph needs buffers"),
+    ],
+)
+def test_options_of_a_card_that_would_do_nothing_are_refused(
+    worker: WorkerProcess, fp32_file: Path, how: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(WorkerRefused, match=reason):
+        worker.ask(LIMIT_S, "open", **opening(fp32_file, **how))
+
+
 def test_a_file_that_is_no_model_is_refused_in_one_line_and_the_worker_goes_on(
     worker: WorkerProcess, fp32_file: Path, tmp_path: Path
 ) -> None:

@@ -174,10 +174,11 @@ class Bucket:
 class Buckets:
     """All the buffers of a session, made at its load, and what happens to a batch that fits into none."""
 
-    def __init__(self, session, ort, memory, sizes, lengths=(), *, captures=False, entries=None):
+    def __init__(self, session, ort, memory, sizes, lengths=(), *, captures=False, entries=None, first_graph=1):
         """`lengths`: of dimensions that the file leaves open beside the batch, all of them at once. `captures`: a CUDA graph for each.
 
-        `entries`: run options of every run. Raises ValueError for what no buffer can hold.
+        `entries`: run options of every run. `first_graph`: a number that no graph of this session has yet, nor any after it.
+        Raises ValueError for what no buffer can hold.
         """
         self.session, self.ort, self.entries = session, ort, dict(entries or {})
         self.plain = self.options(NO_GRAPH) if captures or self.entries else None
@@ -185,7 +186,7 @@ class Buckets:
         shapes = [dict(rows) for rows in open_shapes(session.get_inputs(), lengths)]
         if len(shapes) * len(sizes) > MAX_BUCKETS:
             raise ValueError(f"{len(sizes)} batch_buckets × {len(shapes)} bucket_lengths are more than {MAX_BUCKETS}")
-        graph = 0
+        graph = first_graph - 1
         for size in reversed(sizes):  # the largest first: what the provider takes for it is enough for all others
             for rows in reversed(shapes):
                 graph += 1
