@@ -87,8 +87,10 @@ def state(models: Models, rows: Iterable[VariantRow]) -> str:
     """Of a model: as the gateways that serve this repository say, else what its gate left it."""
     rows = list(rows)
     told = [entry for entry in models.account if entry["model"] == rows[0].model]
-    served = {entry["name"] for entry in told if entry["state"] == "served"}
+    served = {entry["name"]: entry["version"] for entry in told if entry["state"] == "served"}
     others = {f"{entry['variant']} {_words(entry)}" for entry in told if entry["name"] not in served}
+    newer = (entry for entry in told if int(entry["version"]) > int(served.get(entry["name"], entry["version"])))
+    others |= {f"{entry['variant']} version {entry['version']} {_words(entry)}" for entry in newer}
     if told:
         return ", ".join((["served"] if served else ["not served"]) + sorted(others))
     if models.gateways:

@@ -151,6 +151,10 @@ BROKEN = {**SERVED, "name": "net-int8", "variant": "int8", "state": "not_loaded"
         ({"gateways": ("http://h",), "account": (SERVED,)}, "served"),
         ({"gateways": ("http://h",), "account": (SERVED, BROKEN)}, "served, int8 not loaded"),
         ({"gateways": ("http://h",), "account": (BROKEN,)}, "not served, int8 not loaded"),
+        (
+            {"gateways": ("http://h",), "account": (SERVED, {**SERVED, "state": "not_loaded", "version": "2"})},
+            "served, fp32 version 2 not loaded",
+        ),
     ],
 )
 def test_a_model_is_one_line_with_its_state_as_the_gateways_say(
