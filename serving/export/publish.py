@@ -156,9 +156,7 @@ def _write_all(repository: Path, publications: Sequence[Publication]) -> None:
         _recover(repository)  # with a journal, the few renames that are left; without one, nothing has changed places
         raise
     except OSError as error:
-        state = "the next export finishes it" if journal.exists() else "the repository is as it was"
-        kind = UserError if error.errno in _USERS else EnvironmentFault
-        raise kind(f"cannot write {', '.join(names)} into {repository}: {error.strerror}; {state}") from None
+        raise _fault("write", names, repository, error) from None
     finally:
         if not journal.exists():
             _remove_unfinished(repository)
@@ -177,10 +175,16 @@ def remove(repository: Path, models: Mapping[str, str]) -> None:
                 f"{', '.join(others)} are judged beside {model}-{BASELINE}; remove the whole model: {model}"
             )
     with writing(repository, *sorted(set(models.values()))), _locked(repository):
-        _write_journal(repository, dict.fromkeys(models, REMOVED))
-        for name in models:
-            _remove(repository / name)
-        (repository / JOURNAL_FILE).unlink()
+        try:
+            _write_journal(repository, dict.fromkeys(models, REMOVED))
+            for name in models:
+                _remove(repository / name)
+            (repository / JOURNAL_FILE).unlink()
+        except OSError as error:
+            raise _fault("remove", list(models), repository, error) from None
+        finally:
+            if not (repository / JOURNAL_FILE).exists():
+                _remove_unfinished(repository)
 
 
 def _remove(target: Path) -> None:
@@ -275,6 +279,13 @@ def _write_file(file: Path, content: bytes) -> None:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _fault(verb: str, names: Sequence[str], repository: Path, error: OSError) -> UserError | EnvironmentFault:
+    is_begun = (repository / JOURNAL_FILE).exists()
+    state = "the next export finishes it" if is_begun else "the repository is as it was"
+    kind = UserError if error.errno in _USERS else EnvironmentFault
+    return kind(f"cannot {verb} {', '.join(names)} in {repository}: {error.strerror}; {state}")
 
 
 def _write_journal(repository: Path, journal: Mapping[str, str]) -> None:

@@ -232,6 +232,8 @@ def test_a_full_disk_is_one_line_and_leaves_the_repository_as_it_was(
         writing(repository, "digits"),
     ):
         publish(repository, record, files)
+    with pytest.raises(UserError, match=r"cannot remove digits-int8 .* the repository is as it was"):
+        remove(repository, {"digits-int8": "digits"})
     assert content(repository) == before
 
 
