@@ -118,7 +118,7 @@ clean: ## Remove environments, results and caches of this clone (not the cache i
 	@scripts/setup.sh .venv dev && touch $@ .venv/.local
 
 .venv-export/.export: $(SETUP)
-	@scripts/setup.sh .venv-export export,keras,dev && touch $@
+	@scripts/setup.sh .venv-export export,keras,catboost,dev && touch $@
 
 .venv-clients/.installed: $(wildcard tests/clients/*.txt) scripts/setup.sh
 	@scripts/setup.sh .venv-clients tests/clients/ && touch $@

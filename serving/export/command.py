@@ -104,10 +104,13 @@ def _build(options: ExportOptions, model: str, progress: Progress) -> RecipeMode
     return RecipeModel(model, sources.load(options.source, how, progress), None, None)
 
 
+_TRIED = {"onnx", "module", *checks.TABLES}  # sources that are tried on rows of the data
+
+
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:
     """Tries a source on rows of the given data where it can; what is made up is for sources without data."""
     is_sized = any(getattr(options, name) is not None for name in SIZES)
-    if source.example is not None or options.data is None or is_sized or options.kind not in ("onnx", "module"):
+    if source.example is not None or options.data is None or is_sized or options.kind not in _TRIED:
         return source
     if Path(options.data).is_dir() and isinstance(source.preprocessing, ImagePreprocessing):
         return replace(

@@ -104,6 +104,7 @@ class ExportedModel:
     is_cpu_only: bool = False  # GPU providers have no kernels for it
     is_untrained: bool = False
     quantised: bytes | None = None  # the source as its maker quantised it, where `model` is what is left without that
+    takes_nan: bool = False  # NaN means that a value is unknown, and is answered
     toolchain: Mapping[str, str] = field(default_factory=dict)  # package -> version, of what made it
     ranges: Mapping[Place, Lengths] = field(default_factory=dict)  # of open dimensions, where the user said them
     notes: tuple[str, ...] = ()  # what the user should know of it, in sentences

@@ -236,7 +236,7 @@ def default_name(source: str) -> str:
         return recipes.public_name(source)
     kind, rest = sources.split(source)
     last = rest.rpartition(":")[2] if kind == "module" else Path(rest).name
-    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras)$", "", last)
+    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras|ubj|json|txt|cbm)$", "", last)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.").lower()
     for precision in PRECISIONS:
         name = name.removesuffix(f"-{precision}")

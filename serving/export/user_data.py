@@ -26,6 +26,9 @@ from serving.export.sources.graphs.examples import NUM_ROWS, first_rows
 from serving.repository import CLASSIFICATION
 from serving.repository.preprocessing import ImagePreprocessing
 
+_NO_ANSWER = (
+    "this model does not answer right: leave such rows out, or fit it with a step that fills them (SimpleImputer)"
+)
 _NUM_ROWS = 4  # tell which numbers there are, not what they are
 
 
@@ -47,7 +50,16 @@ def to_judge(
         has_batch=exported.max_batch_size > 0,
     )
     check_rows(found.inputs, exported.ranges, str(path))
+    if not exported.takes_nan:
+        _check_known(str(path), found.inputs)
     return found
+
+
+def _check_known(path: str, inputs: Arrays) -> None:
+    """Raises UserError for values that the model has no answer to."""
+    for name, values in inputs.items():
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise UserError(f"{path}: {name}: holds NaN, which {_NO_ANSWER}")
 
 
 def to_calibrate(

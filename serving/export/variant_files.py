@@ -84,9 +84,12 @@ def shared_files(exported: ExportedModel, data: Dataset | None, *, keeps_data: b
         files[PREPROCESSING_FILE] = to_json(exported.preprocessing).encode()
     sample = None
     inputs = data.inputs if data else exported.example
-    if len(body := request(exported.inputs, inputs, has_batch=exported.max_batch_size > 0)) <= MAX_SAMPLE_BYTES:
-        files[SAMPLE_FILE] = body
-        sample = _sample(exported.labels, data)
+    if (place := _first_known(inputs)) is not None:
+        row = {name: values[place : place + 1] for name, values in inputs.items()}
+        body = request(exported.inputs, row, has_batch=exported.max_batch_size > 0)
+        if len(body) <= MAX_SAMPLE_BYTES:
+            files[SAMPLE_FILE] = body
+            sample = _sample(exported.labels, data, place)
     rows = data.inputs if data is not None and keeps_data else exported.example
     warmup = _warmup(exported.inputs, rows)
     files |= {Record.warmup_file(index): _row_bytes(row) for index, (_, row) in enumerate(warmup)}
@@ -113,10 +116,21 @@ def _row_bytes(row: NDArray[Any]) -> bytes:
     return b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
-def _sample(labels: tuple[str, ...] | None, data: Dataset | None) -> Sample:
+def _first_known(inputs: Arrays) -> int | None:
+    """The first row without NaN, which JSON cannot say; None where every row has one."""
+    is_known = [
+        np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        for values in inputs.values()
+        if values.dtype.kind == "f"
+    ]
+    found = np.flatnonzero(np.all(is_known, axis=0)) if is_known else np.zeros(1, int)
+    return int(found[0]) if found.size else None
+
+
+def _sample(labels: tuple[str, ...] | None, data: Dataset | None, place: int) -> Sample:
     if data is None or data.labels is None:
         return Sample(SAMPLE_FILE, None, None)
-    index = int(data.labels[0])
+    index = int(data.labels[place])
     return Sample(SAMPLE_FILE, labels[index] if labels else str(index), index)
 
 

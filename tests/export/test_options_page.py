@@ -17,6 +17,7 @@ COLUMNS = {  # heading -> kinds of `applies`
     "`hf:` texts": ("hf texts",),
     "`digits`, `efficientnet-lite0`": ("digits", "efficientnet-lite0"),
     "`.onnx`": ("onnx",),
+    "`sklearn:` and trees": ("sklearn", "xgboost", "lightgbm", "catboost"),
     "`--variant`": ("ready-made",),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.checks import check_keras, check_onnx, check_pickle
+from serving.export.sources.checks import TREES, check_keras, check_onnx, check_pickle, check_trees, library_in_pickle
 from serving.repository import CLASSIFICATION, EMBEDDING, OTHER
 
 KINDS = {  # how it is spelled -> the module that reads it
@@ -25,16 +26,40 @@ KINDS = {  # how it is spelled -> the module that reads it
     "onnx": "onnx_file",
     "sklearn": "sklearn_file",
     "keras": "keras_file",
+    "xgboost": "tree_file",
+    "lightgbm": "tree_file",
+    "catboost": "tree_file",
 }
-SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, keras:FILE"
-_ENDINGS = {".pkl": "sklearn", ".pickle": "sklearn", ".joblib": "sklearn", ".keras": "keras"}  # of files -> kind
-_FILES = {"onnx": check_onnx, "sklearn": check_pickle, "keras": check_keras}  # kinds that are one file -> its check
+SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, xgboost:FILE, lightgbm:FILE, catboost:FILE, keras:FILE"
+_ENDINGS = {  # of files -> kind
+    ".pkl": "sklearn",
+    ".pickle": "sklearn",
+    ".joblib": "sklearn",
+    ".keras": "keras",
+    ".ubj": "xgboost",
+    ".cbm": "catboost",
+}
+_FILES: dict[str, Any] = {  # kinds that are one file -> its check
+    "onnx": check_onnx,
+    "sklearn": check_pickle,
+    "keras": check_keras,
+    **{library: partial(check_trees, kind=library) for library in TREES},
+}
+NEEDS = {  # kind -> extra
+    "hf": "export",
+    "module": "export",
+    "keras": "keras",
+    "onnx": "onnx",
+    "sklearn": "onnx",
+    "xgboost": "xgboost",
+    "lightgbm": "onnx",
+    "catboost": "catboost",
+}
 _SHAPED = (
     CLASSIFICATION,
     EMBEDDING,
     OTHER,
 )  # tasks that decide what a source makes; of the others its outputs are taken as they are
-NEEDS = {"hf": "export", "module": "export", "keras": "keras", "onnx": "onnx", "sklearn": "onnx"}  # kind -> extra
 
 
 def split(spec: str) -> tuple[str, str]:
@@ -102,10 +127,12 @@ PACKAGES = {  # extra -> what it brings
     "onnx": ("numpy", "onnx", "onnxruntime"),
     "export": ("onnx", "onnxruntime", "torch", "transformers"),
     "keras": ("onnx", "onnxruntime", "torch", "keras"),
+    "xgboost": ("onnx", "onnxruntime", "xgboost"),
+    "catboost": ("onnx", "onnxruntime", "catboost"),
 }
 RECIPES = {"digits": "export", "minilm": "export", "efficientnet-lite0": "export"}
 ALSO = {  # recipe or kind of source -> what it imports beside that, of the same extra
-    "sklearn": ("sklearn", "skl2onnx", "onnxmltools"),
+    **dict.fromkeys(("sklearn", *TREES), ("sklearn", "skl2onnx", "onnxmltools")),
     "digits": ("sklearn",),
     "minilm": ("tokenizers",),
     "efficientnet-lite0": ("sklearn", "skl2onnx", "PIL"),
@@ -116,6 +143,8 @@ def missing(source: str) -> str | None:
     """The extra that has to be installed, None where nothing is missing."""
     kind = source if source in RECIPES else "speed" if source.startswith("speed:") else split(source)[0]
     extra = "onnx" if kind == "speed" else RECIPES.get(kind) or NEEDS[kind]
+    if kind == "sklearn":
+        extra = NEEDS.get(library_in_pickle(Path(split(source)[1])) or kind, extra)
     return None if is_here(extra) and all(map(_is_found, ALSO.get(kind, ()))) else extra
 
 

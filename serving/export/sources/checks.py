@@ -8,8 +8,13 @@ has its row all the same.
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import re
 import zipfile
-from collections.abc import Collection, Mapping
+import zlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,9 @@ KINDS = {  # kind -> what a message calls it
     "module": "a module, whose own code says such things",
     "onnx": "an ONNX file",
     "sklearn": "a pickled estimator",
+    "xgboost": "a file of XGBoost",
+    "lightgbm": "a file of LightGBM",
+    "catboost": "a file of CatBoost",
     "keras": "a Keras file",
     "digits": "digits, which is built as it is",
     "minilm": "minilm, which is built as it is",
@@ -40,9 +48,10 @@ KINDS = {  # kind -> what a message calls it
 }
 EVERY = frozenset(KINDS)
 _MODELS = EVERY - {READY_MADE}
-_FILES = frozenset({"module", "onnx", "sklearn", "keras"})  # that do not say all of themselves
+TABLES = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})  # what takes rows of a table
+_FILES = frozenset({"module", "onnx", "keras", *TABLES})  # that do not say all of themselves
 _TRAINED = EVERY - {SPEED}
-_QUANTISED = _MODELS - {"sklearn"}  # trees stay FP32
+_QUANTISED = _MODELS - TABLES  # they stay FP32
 
 OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spelled, the kinds that read it)
     "variant": ("--variant", frozenset({READY_MADE})),
@@ -70,7 +79,7 @@ OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "keeps_data": ("--keep-data", _MODELS),
     "keeps_slow": ("--keep-slow", frozenset({READY_MADE})),
     "queue_delay_us": ("--queue-delay-us", EVERY),
-    "is_for_tensorrt": ("--tensorrt", EVERY - {"sklearn"}),
+    "is_for_tensorrt": ("--tensorrt", EVERY - TABLES),
     "int8_range": ("--int8-range", _QUANTISED),
     "budget_s": ("--budget", _QUANTISED),
     "seconds": ("--seconds", EVERY),
@@ -118,6 +127,65 @@ def check_pickle(path: Path, options: SourceOptions) -> None:
         )
     refuse("sklearn", options)
     _check_is_file(path)
+
+
+# -- boosted trees ----------------------------------------------------------------------------------------------------
+
+TREES = {"xgboost": "XGBoost", "lightgbm": "LightGBM", "catboost": "CatBoost"}  # package -> its name in messages
+_AS = {
+    "xgboost": "model.save_model('model.ubj')",
+    "lightgbm": "booster.save_model('model.txt')",
+    "catboost": "model.save_model('model.cbm')",
+}
+_BEGINNING = 64  # bytes
+
+
+def check_trees(path: Path, options: SourceOptions, kind: str | None = None) -> None:
+    """`kind`: the library that the user named."""
+    _check_is_file(path)
+    library = library_of_file(path)
+    wanted = kind or library or "xgboost"
+    refuse(wanted, options)
+    if library is None:
+        raise UserError(
+            f"{path.name} is no model of {TREES[wanted]}, or only a part of one: save it with {_AS[wanted]}"
+        )
+    if library != wanted:
+        raise UserError(f"{path.name} is a model of {TREES[library]}: say {library}:{path}")
+
+
+def library_of_file(path: Path) -> str | None:
+    """Which library wrote it, by its first bytes; None: no model of any that is known."""
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if beginning.startswith((b"tree\n", b"tree\r\n")):
+        return "lightgbm"
+    if beginning.startswith(b"CBM1"):
+        return "catboost"
+    return "xgboost" if beginning.startswith(b"{") and b"learner" in beginning else None
+
+
+_COMPRESSED: Mapping[
+    bytes, Callable[[bytes], bytes]
+] = {  # as joblib writes pickles: how such a file begins -> what undoes it
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ": lzma.decompress,
+    b"\x78": zlib.decompress,
+}
+
+
+def library_in_pickle(path: Path) -> str | None:
+    """Which library besides scikit-learn a pickle names, found in its bytes: it is not opened."""
+    try:
+        content = path.read_bytes()
+        for signature, unpack in _COMPRESSED.items():
+            if content.startswith(signature):
+                content = unpack(content)
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+        return None  # its reader says what is wrong with it
+    found = re.search(rb"\b(xgboost|lightgbm|catboost)\.(sklearn|basic|core|_catboost)", content)
+    return found[1].decode() if found else None
 
 
 def check_keras(path: Path, options: SourceOptions) -> None:

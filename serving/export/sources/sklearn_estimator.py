@@ -1,5 +1,5 @@
-"""What a fitted estimator of scikit-learn or LightGBM says about itself: its steps, features, classes, answers, and the range
-of its inputs.
+"""What a fitted estimator of scikit-learn or of boosted trees says about itself: its steps, features, classes, answers, and the
+range of its inputs.
 
 Made-up inputs lie within what it remembers of its training data, because numbers around zero would all fall into the same leaf
 of most trees: scalers remember means, trees their thresholds, neighbours and support vectors the data itself. How it becomes a
@@ -10,22 +10,37 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_classifier, is_regressor  # type: ignore[import-untyped, unused-ignore]
+from sklearn.base import (  # type: ignore[import-untyped, unused-ignore]
+    is_classifier,
+    is_clusterer,
+    is_outlier_detector,
+    is_regressor,
+)
 from sklearn.compose import ColumnTransformer  # type: ignore[import-untyped, unused-ignore]
 from sklearn.pipeline import FeatureUnion, Pipeline  # type: ignore[import-untyped, unused-ignore]
 
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
+from serving.export.sources import boosted_trees
 
 FEATURES = "features"  # the one input of a model whose columns are all numbers
-PROBABILITIES, SCORES, LABEL, PREDICTION = "probabilities", "scores", "label", "prediction"
-_TEXT = ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
+TEXT = "text"  # the one input of a model that begins with a vectorizer of raw text
+PROBABILITIES, SCORES, DISTANCES = "probabilities", "scores", "distances"
+LABEL, PREDICTION = "label", "prediction"
+_METHODS = {  # output -> what of the estimator gives it
+    PROBABILITIES: "predict_proba",
+    SCORES: "decision_function",
+    DISTANCES: "transform",
+    LABEL: "predict",
+    PREDICTION: "predict",
+}
+VECTORIZERS = ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,35 +51,44 @@ class Estimator:
     name: str  # of the file
     num_features: int
     columns: tuple[str, ...] | None  # names, where it was fitted on a data frame
-    classes: tuple[Any, ...] | None  # None: a regressor
+    classes: tuple[Any, ...] | None  # None: no classifier of one question
+    answer: tuple[str, ...]  # of `_METHODS`, the one that the task is about first
+    questions: tuple[int, ...] = ()  # several classifiers in one: how many classes each has
+    is_multilabel: bool = False  # a yes or no for each class, so that they do not exclude each other
+    takes_text: bool = False  # one raw text a row
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names, the one that the task is about first."""
-        if self.classes is None:
-            return (PREDICTION,)
-        return (PROBABILITIES if hasattr(self.model, "predict_proba") else SCORES, LABEL)
+        """Names, in order."""
+        if not self.questions:
+            return self.answer
+        return (*(f"{PROBABILITIES}_{index}" for index in range(len(self.questions))), LABEL)
 
     @property
     def column_names(self) -> tuple[str, ...]:
+        if self.takes_text:
+            return (TEXT,)
         return self.columns or tuple(f"column_{index}" for index in range(self.num_features))
 
     def answers(self, matrix: NDArray[Any]) -> list[NDArray[Any]]:
         """The framework's own, [n, …] for each of `outputs`."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of feature names, which arrays do not have
-            predicted = np.asarray(self.model.predict(matrix))
-            if self.classes is None:
-                return [_column(predicted).astype(np.float32)]
-            is_text = predicted.dtype.kind in "OUS"
-            label = _column(predicted).astype(object if is_text else np.int64)
-            return [self._scores(matrix).astype(np.float32), label]
+            rows = matrix.ravel() if self.takes_text else matrix
+            if is_by_centres(self.model):
+                rows = rows.astype(np.float64)  # as its centres are, or scikit-learn does not compare the two
+            return [values for name in self.answer for values in self._values(name, rows)]
 
-    def _scores(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        if hasattr(self.model, "predict_proba"):
-            return np.asarray(self.model.predict_proba(matrix))
-        scores = np.asarray(self.model.decision_function(matrix))
-        return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores  # so that the largest is the class
+    def _values(self, name: str, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        found = getattr(self.model, _METHODS[name])(rows)
+        if isinstance(found, list):  # of several questions
+            return [np.asarray(values).astype(np.float32) for values in found]
+        values = np.asarray(found)
+        if name == LABEL:
+            return [_column(values).astype(object if values.dtype.kind in "OUS" else np.int64)]
+        if name == SCORES and self.classes is not None and values.ndim == 1:
+            return [np.stack([-values, values], axis=1).astype(np.float32)]  # so that the largest is the class
+        return [_column(values).astype(np.float32)]
 
 
 def _column(values: NDArray[Any]) -> NDArray[Any]:
@@ -72,39 +96,71 @@ def _column(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def describe(model: Any, name: str) -> Estimator:
-    """Raises UserError for what is neither classifier nor regressor, or takes anything but a table."""
-    kind = type(model).__name__
-    if texts := [step for step, part in steps(model) if type(part).__name__ in _TEXT]:
+    """Raises UserError for what answers nothing that can be compared, or takes neither a table nor one text."""
+    takes_text = type(first(model)).__name__ in VECTORIZERS
+    if not takes_text and not hasattr(model, "n_features_in_"):
         raise UserError(
-            f"{name}: step {texts[0]} reads raw text, which a server does by other word rules than scikit-learn: "
-            "give the model the numbers that it makes"
+            f"{name}: {type(model).__name__} does not say how many features it takes (n_features_in_): fit it on a table"
         )
-    if not is_classifier(model) and not is_regressor(model):
-        raise UserError(f"{name} holds a {kind}, which is neither a classifier nor a regressor")
-    if not hasattr(model, "n_features_in_"):
-        raise UserError(f"{name}: {kind} does not say how many features it takes (n_features_in_): fit it on a table")
-    names = getattr(model, "feature_names_in_", None)
+    names = None if takes_text else getattr(model, "feature_names_in_", None)
+    classes = model.classes_ if is_classifier(model) else None
+    is_multilabel = _is_multilabel(final(model))
+    is_single = classes is not None and not isinstance(classes, list) and not is_multilabel
     return Estimator(
         model=_by_position(copy.deepcopy(model)),
         name=name,
-        num_features=int(model.n_features_in_),
+        num_features=1 if takes_text else boosted_trees.num_features(model),
         columns=None if names is None else tuple(map(str, names)),
-        classes=_classes(model, name) if is_classifier(model) else None,
+        classes=tuple(np.asarray(classes).tolist()) if is_single else None,
+        answer=_answer(model, name),
+        questions=tuple(map(len, classes)) if isinstance(classes, list) else (),
+        is_multilabel=is_multilabel,
+        takes_text=takes_text,
     )
 
 
-def _classes(model: Any, name: str) -> tuple[Any, ...]:
-    classes = model.classes_
-    if isinstance(classes, list) or np.ndim(classes) != 1:
-        raise UserError(f"{name} answers several questions at once (classes_ is a list): export one model for each")
-    if not hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
-        raise UserError(
-            f"{name}: {type(model).__name__} gives neither probabilities nor scores, so nothing can be compared"
-        )
-    return tuple(np.asarray(classes).tolist())
+def _answer(model: Any, name: str) -> tuple[str, ...]:
+    kind = type(model).__name__
+    has_probabilities, has_scores = hasattr(model, "predict_proba"), hasattr(model, "decision_function")
+    if is_classifier(model) and (has_probabilities or has_scores):
+        return (PROBABILITIES if has_probabilities else SCORES, LABEL)
+    if is_classifier(model):
+        raise UserError(f"{name}: {kind} gives neither probabilities nor scores, so nothing can be compared")
+    if is_regressor(model) or type(final(model)).__name__.endswith("Ranker"):
+        return (PREDICTION,)
+    if is_outlier_detector(model) and has_scores:
+        return (SCORES, LABEL)
+    if type(final(model)).__name__.endswith("GaussianMixture"):
+        return (PROBABILITIES, LABEL)
+    if is_clusterer(model) and hasattr(model, "transform"):
+        return (DISTANCES, LABEL)
+    raise UserError(
+        f"{name} holds a {kind}, which has no answer that is known here: classifiers, regressors, rankers, anomaly detectors with "
+        "decision_function and clusters with transform have"
+    )
+
+
+def is_by_centres(model: Any) -> bool:
+    return type(final(model)).__name__ in ("KMeans", "MiniBatchKMeans")
+
+
+def _is_multilabel(model: Any) -> bool:
+    binarizer = getattr(model, "_label_binarizer", None) or getattr(model, "label_binarizer_", None)
+    return str(getattr(binarizer, "y_type_", "")).startswith("multilabel")
 
 
 # -- the parts of an estimator ----------------------------------------------------------------------------------------
+
+
+def first(model: Any) -> Any:
+    """The step that reads the rows; the model itself where it has none."""
+    while True:
+        if isinstance(model, Pipeline | FeatureUnion):
+            model = (model.steps if isinstance(model, Pipeline) else model.transformer_list)[0][1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            return model
 
 
 def final(model: Any) -> Any:
@@ -218,7 +274,7 @@ def _rows_seen(estimator: Estimator) -> NDArray[np.float64] | None:
     if isinstance(estimator.model, Pipeline):
         return None
     for _, part in steps(estimator.model):
-        for name in ("support_vectors_", "_fit_X", "theta_"):
+        for name in ("support_vectors_", "_fit_X", "theta_", "cluster_centers_", "means_"):
             rows = getattr(part, name, None)
             if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] == estimator.num_features:
                 return rows
@@ -294,18 +350,5 @@ def _splits(part: Any) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         nodes = [tree.nodes[tree.nodes["is_leaf"] == 0] for trees in part._predictors for tree in trees]
         finite = [node[np.isfinite(node["num_threshold"])] for node in nodes]
         return [(node["feature_idx"].astype(np.int64), node["num_threshold"]) for node in finite]
-    if hasattr(part, "_Booster"):
-        nodes = list(booster_splits(part._Booster.dump_model()))
-        features = np.array([node["split_feature"] for node in nodes], np.int64)
-        return [(features, np.array([float(node["threshold"]) for node in nodes], np.float64))]
-    return []
-
-
-def booster_splits(description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The nodes of all trees in a LightGBM booster's description that compare a number; others compare categories."""
-    queue = [tree["tree_structure"] for tree in description["tree_info"]]
-    while queue:
-        node = queue.pop()
-        if node.get("decision_type") == "<=":
-            yield node
-        queue += [node[child] for child in ("left_child", "right_child") if child in node]
+    found = boosted_trees.splits(part)
+    return [] if found is None else [found]

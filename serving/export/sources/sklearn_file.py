@@ -1,4 +1,4 @@
-"""sklearn:FILE: a pickled classifier or regressor of scikit-learn or LightGBM, as an FP32 graph for CPUs.
+"""sklearn:FILE: a pickled estimator of scikit-learn, LightGBM, XGBoost or CatBoost, as an FP32 graph for CPUs.
 
 The graph takes float32, and the framework whose answers judge it gets the same float32 values. No GPU provider has kernels
 for trees and encoders, so no other precision is tried. Rules: opening a pickle runs what its maker put into it, so nothing of
@@ -8,10 +8,11 @@ answer something else.
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import re
-import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.onnx_session import first_line
 from serving.export.progress import Progress
-from serving.export.sources.checks import check_pickle
+from serving.export.sources import boosted_trees
+from serving.export.sources.checks import TREES, check_pickle, not_installed
 from serving.export.sources.graphs import examples
 from serving.export.sources.graphs.onnx_model import Port, finished, input_ports, output_ports
 from serving.export.sources.graphs.runnable import AS_IT_IS, RunFailed, Trial
 from serving.export.sources.sklearn_estimator import (
     FEATURES,
+    LABEL,
     Estimator,
     describe,
     final,
@@ -45,22 +48,31 @@ from serving.export.sources.sklearn_graph import to_onnx
 from serving.repository import Tensor
 from serving.repository.record import CLASSIFICATION, OTHER
 
+_UNKNOWN_RATIO = 0.3  # of values, so that rows with several are among them
+_NAN_TOLERANCE = 1e-3  # a row that takes another branch moves by more
 COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the model was fitted on a data frame
 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedModel:
     """Raises UserError for a file without trust, a pickle that holds something else, a step without a converter."""
     check_pickle(path, options)
-    step = f"converting {path.name}"
+    return converted(path.name, lambda: read_pickle(path), options, progress)
+
+
+def converted(
+    name: str, read: Callable[[], Any], options: SourceOptions, progress: Progress, kind: str = "sklearn"
+) -> ExportedModel:
+    """Of the fitted estimator that `read` gives. `name` is its file's, `kind` how the source is spelled."""
+    step = f"converting {name}"
     progress(step, 0, 2)
-    estimator = describe(read_pickle(path), path.name)
+    estimator = describe(read(), name)
     progress(step, 1, 2)
-    exported = _exported(estimator, options)
+    exported = _exported(estimator, options, kind)
     progress(step, 2, 2)
     return exported
 
 
-def _exported(estimator: Estimator, options: SourceOptions) -> ExportedModel:
+def _exported(estimator: Estimator, options: SourceOptions, kind: str) -> ExportedModel:
     task = _task(estimator, options)
     texts = _texts(estimator, options)
     graph = to_onnx(estimator, texts, options.opset)
@@ -69,24 +81,26 @@ def _exported(estimator: Estimator, options: SourceOptions) -> ExportedModel:
     takes, gives = input_ports(graph, estimator.name), output_ports(graph, estimator.name)
     rows = {port.name: values for port, values in zip(takes, columns.values(), strict=True)}
     framework = _framework(estimator, rows)
-    _check(Trial(content, estimator.name), rows, framework, estimator)
+    trial = Trial(content, estimator.name)
+    _check(trial, rows, framework, estimator)
     shapes = [values.shape[1:] for values in framework]
-    kind = "lightgbm" if type(final(estimator.model)).__module__.startswith("lightgbm") else "scikit-learn"
+    library = boosted_trees.library_of(final(estimator.model))
     return ExportedModel(
         model=content,
         inputs=tuple(Tensor(port.name, port.datatype, port.dims[1:]) for port in takes),
         outputs=tuple(Tensor(p.name, p.datatype, shape) for p, shape in zip(gives, shapes, strict=True)),
         max_batch_size=max(1, options.max_rows),
         task=task,
-        source=f"sklearn: {estimator.name} ({_title(estimator.model)}); for CPUs only",
-        framework=kind,
+        source=f"{kind}: {estimator.name} ({_title(estimator.model)}); for CPUs only",
+        framework=library or "scikit-learn",
         run=lambda inputs: estimator.answers(table_of({port.name: inputs[port.name] for port in takes})),
         example=rows,
         labels=None if estimator.classes is None else tuple(str(label) for label in estimator.classes),
         files={COLUMNS_FILE: ("\n".join(estimator.columns) + "\n").encode()} if estimator.columns else {},
         precisions=AS_IT_IS,
         is_cpu_only=True,
-        toolchain=_toolchain(kind),
+        toolchain=_toolchain(library),
+        takes_nan=_takes_nan(trial, rows, estimator),
     )
 
 
@@ -99,7 +113,8 @@ def _framework(estimator: Estimator, rows: Arrays) -> list[NDArray[Any]]:
 
 def _task(estimator: Estimator, options: SourceOptions) -> str:
     if options.task == CLASSIFICATION and estimator.classes is None:
-        raise UserError(f"{estimator.name} is not a classifier: it holds a regressor")
+        what = "it answers several questions at once" if LABEL in estimator.answer else "it holds a regressor"
+        raise UserError(f"{estimator.name} is not a classifier: {what}")
     return options.task or (OTHER if estimator.classes is None else CLASSIFICATION)
 
 
@@ -108,17 +123,29 @@ def _title(model: Any) -> str:
     return type(last).__name__ if last is model else f"{type(model).__name__} with {type(last).__name__}"
 
 
-def _toolchain(kind: str) -> dict[str, str]:
+def _toolchain(library: str | None) -> dict[str, str]:
     versions = {"scikit-learn": sklearn.__version__, "skl2onnx": skl2onnx.__version__, "onnx": onnx.__version__}
-    if kind == "lightgbm":
-        versions |= {"lightgbm": sys.modules["lightgbm"].__version__, "onnxmltools": _onnxmltools()}
-    return versions
+    others = {"lightgbm": ("lightgbm", "onnxmltools")}.get(library or "", (library,) if library else ())
+    return versions | {name: str(importlib.import_module(name).__version__) for name in others}
 
 
-def _onnxmltools() -> str:
-    import onnxmltools  # type: ignore[import-untyped, unused-ignore]
-
-    return str(onnxmltools.__version__)
+def _takes_nan(trial: Trial, rows: Arrays, estimator: Estimator) -> bool:
+    """Whether the framework answers rows with unknown values, as boosted trees do, and the graph answers them alike."""
+    numbers = {name: values.copy() for name, values in rows.items() if values.dtype.kind == "f"}
+    random = np.random.default_rng(0)
+    for values in numbers.values():
+        values[random.random(values.shape) < _UNKNOWN_RATIO] = np.nan
+    unknown = {**rows, **numbers}
+    try:
+        pairs = list(zip(trial.run(unknown), estimator.answers(table_of(unknown)), strict=True))
+    except (ValueError, RunFailed):
+        return False
+    return all(
+        np.allclose(ours, theirs, rtol=_NAN_TOLERANCE, atol=_NAN_TOLERANCE)
+        if theirs.dtype.kind == "f"
+        else np.array_equal(ours, theirs)
+        for ours, theirs in pairs
+    )
 
 
 # -- inputs to judge it on --------------------------------------------------------------------------------------------
@@ -126,9 +153,9 @@ def _onnxmltools() -> str:
 
 def _texts(estimator: Estimator, options: SourceOptions) -> list[bool] | None:
     """For each column whether it is text; None where all are numbers, and one input takes them."""
-    if options.example is None and text_columns(estimator.model):
+    if options.example is None and (estimator.takes_text or text_columns(estimator.model)):
         raise UserError(
-            f"{estimator.name} takes columns of text: give rows of them with --example, one array for each column: "
+            f"{estimator.name} takes columns of text: give rows of them with --data or --example, one array for each column: "
             f"{', '.join(estimator.column_names)}"
         )
     given = options.example or {}
@@ -184,6 +211,8 @@ def read_pickle(path: Path) -> Any:
     except InconsistentVersionWarning as warning:
         raise _other_version(name, str(warning.original_sklearn_version)) from None
     except ModuleNotFoundError as error:
+        if error.name in TREES:
+            raise not_installed(name, error, error.name if error.name != "lightgbm" else "onnx") from None
         raise UserError(f"{name} needs the package {error.name!r}, which is not installed here") from None
     except AttributeError as error:
         if "__main__'" in str(error):
@@ -244,11 +273,8 @@ def _fitted(estimator: Any, name: str) -> Any:
     if isinstance(estimator, dict | list | tuple):
         held = f" with {', '.join(map(str, list(estimator)[:5]))}" if isinstance(estimator, dict) and estimator else ""
         raise UserError(f"{name} holds a {kind}{held}, not an estimator: pickle the fitted estimator itself")
-    if kind == "Booster":
-        raise UserError(
-            f"{name} holds a Booster, which does not say what its numbers mean: pickle the LGBMClassifier or LGBMRegressor "
-            "around it, or bring the model as FILE.onnx"
-        )
+    if kind == "Booster" and boosted_trees.library_of(estimator):
+        return boosted_trees.estimator_of(estimator)
     if isinstance(estimator, type) or not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
         raise UserError(f"{name} holds a {kind}, which is not a scikit-learn estimator with predict")
     try:

@@ -1,31 +1,33 @@
-"""A fitted estimator as an ONNX graph: skl2onnx's, with LightGBM's converter beside it.
+"""A fitted estimator as an ONNX graph: skl2onnx's, with the converters of `boosted_trees.py` beside it.
 
-Probabilities, or scores where there are none, come first, then the label; a regressor gives `prediction`. Rule: no lists of
-dictionaries (ZipMap) and one column per value, because Triton carries neither the one nor rows without dimensions.
+Probabilities, scores or distances come first, then the label; a regressor gives `prediction`. Rule: no lists of dictionaries
+(ZipMap), no sequences and one column per value, because Triton carries neither them nor rows without dimensions.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from skl2onnx import convert_sklearn, update_registered_converter  # type: ignore[import-untyped, unused-ignore]
-from skl2onnx.common.data_types import FloatTensorType, StringTensorType  # type: ignore[import-untyped, unused-ignore]
-from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, unused-ignore]
-    calculate_linear_classifier_output_shapes,
-    calculate_linear_regressor_output_shapes,
+from skl2onnx.common.data_types import (  # type: ignore[import-untyped, unused-ignore]
+    FloatTensorType,
+    Int64TensorType,
+    StringTensorType,
 )
+from sklearn.base import is_classifier  # type: ignore[import-untyped, unused-ignore]
+from sklearn.cluster import KMeans, MiniBatchKMeans  # type: ignore[import-untyped, unused-ignore]
 
 from serving.errors import UserError
 from serving.export.onnx_parts import inferred, rename
 from serving.export.onnx_session import first_line
+from serving.export.sources import boosted_trees
+from serving.export.sources.boosted_trees import down
 from serving.export.sources.graphs import batching
 from serving.export.sources.graphs.onnx_model import upgraded
 from serving.export.sources.sklearn_estimator import (
@@ -33,17 +35,11 @@ from serving.export.sources.sklearn_estimator import (
     LABEL,
     PROBABILITIES,
     SCORES,
+    TEXT,
     Estimator,
-    booster_splits,
     final,
     steps,
 )
-
-
-def down(values: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
-    """The largest float32 that is not above, as float64."""
-    near = np.float32(values)
-    return np.where(near > values, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float64)
 
 
 def round_down(model: Any) -> None:
@@ -58,26 +54,7 @@ def round_down(model: Any) -> None:
         for trees in getattr(part, "_predictors", ()):  # HistGradientBoosting: a list for each iteration
             for tree in trees:
                 tree.nodes["num_threshold"] = down(tree.nodes["num_threshold"])
-        if hasattr(part, "_Booster"):
-            part._Booster = _RoundedBooster(part._Booster)
-
-
-class _RoundedBooster:
-    """A LightGBM booster whose description, which is what its converter reads, has thresholds that float32 holds."""
-
-    is_mock = True  # the converter's word for a booster that it asks instead of LightGBM's library
-
-    def __init__(self, booster: Any) -> None:
-        self._booster = booster
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._booster, name)
-
-    def dump_model(self, *args: Any, **options: Any) -> dict[str, Any]:
-        description: dict[str, Any] = self._booster.dump_model(*args, **options)
-        for node in booster_splits(description):
-            node["threshold"] = float(down(np.float64(node["threshold"])))
-        return description
+        boosted_trees.prepare(part)
 
 
 # Their probabilities are shares of few votes, so that ties happen, and scikit-learn then takes the first class. Sums of float32
@@ -88,6 +65,8 @@ _STEPS_OF_1 = 2.0**16  # finer than the votes of any forest, coarser than float3
 # a value beside a tree's threshold then takes the other branch. Measured on 1,500 values each, scikit-learn 1.9.
 _DIVISIONS = {"StandardScaler": "div", "MaxAbsScaler": "div", "RobustScaler": "div_cast"}
 ML_OPSET = 3  # has float trees; ONNX Runtime 1.19 loads it
+_WORDS = r"(?u)\b\w\w+\b"  # the pattern that scikit-learn takes if nothing is said
+_LOCALE = "C.UTF-8"  # every Debian has it; the operator's own en_US.UTF-8 is in no slim image
 
 
 def to_onnx(estimator: Estimator, texts: Sequence[bool] | None, opset: int) -> onnx.ModelProto:
@@ -100,19 +79,23 @@ def to_onnx(estimator: Estimator, texts: Sequence[bool] | None, opset: int) -> o
     for _, part in steps(model):
         if hasattr(part, "flatten_transform"):
             part.flatten_transform = False  # of VotingClassifier.transform, which is not what is served
-    _register_lightgbm()
+    boosted_trees.register()
+    for kind in (KMeans, MiniBatchKMeans):
+        update_registered_converter(kind, f"Tandem{kind.__name__}", _centres_shapes, _convert_centres)
     graph = _converted(model, estimator, _initial_types(estimator, texts), opset)
-    names = _outputs(graph, estimator)
-    for old, new in names.items():
+    _without_sequences(graph.graph, estimator)
+    for old, new in _outputs(graph, estimator).items():
         _rename_output(graph.graph, old, new)
     _order(graph.graph, estimator.outputs)
-    if type(final(model)).__name__ in _VOTES and estimator.outputs[0] == PROBABILITIES:
-        _label_by_probabilities(graph.graph, estimator.classes or ())
+    if type(final(model)).__name__ in _VOTES and estimator.outputs[0] == PROBABILITIES and estimator.classes:
+        _label_by_probabilities(graph.graph, estimator.classes)
     batching.columns(graph)
     return inferred(upgraded(graph, opset, estimator.name))
 
 
 def _initial_types(estimator: Estimator, texts: Sequence[bool] | None) -> list[tuple[str, Any]]:
+    if estimator.takes_text:
+        return [(TEXT, StringTensorType([None, 1]))]
     if texts is None:
         return [(FEATURES, FloatTensorType([None, estimator.num_features]))]
     kinds = (StringTensorType if is_text else FloatTensorType for is_text in texts)
@@ -124,7 +107,8 @@ def _converted(model: Any, estimator: Estimator, types: list[tuple[str, Any]], o
     options: dict[int, dict[str, bool | str]] = {
         id(part): {"div": how} for _, part in steps(model) if (how := _DIVISIONS.get(type(part).__name__))
     }
-    if estimator.classes is not None:
+    options |= {id(part): _text_options(part) for _, part in steps(model) if hasattr(part, "vocabulary_")}
+    if LABEL in estimator.outputs and is_classifier(last):
         options[id(last)] = {} if type(last).__name__ == "LinearSVC" else {"zipmap": False}  # it never has one
         if estimator.outputs[0] == SCORES:
             options[id(last)]["raw_scores"] = True  # two columns also where there are two classes
@@ -140,6 +124,14 @@ def _converted(model: Any, estimator: Estimator, types: list[tuple[str, Any]], o
     del graph.opset_import[:]
     graph.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
     return graph
+
+
+def _text_options(part: Any) -> dict[str, bool | str]:
+    """How the graph finds words as scikit-learn does. ONNX Runtime's patterns are RE2's, whose \\w knows no letter beyond ASCII."""
+    found: dict[str, bool | str] = {"locale": _LOCALE}
+    if part.analyzer == "word" and part.token_pattern == _WORDS:
+        found["tokenexp"] = r"[\p{L}\p{N}_][\p{L}\p{N}_]+"
+    return found
 
 
 def _refusal(error: Exception, model: Any) -> str:
@@ -159,10 +151,38 @@ def _refusal(error: Exception, model: Any) -> str:
     )
 
 
+def _without_sequences(graph: onnx.GraphProto, estimator: Estimator) -> None:
+    """In place: probabilities of several questions, a sequence or a stack of tensors, become an output for each."""
+    label = graph.output[0].type.tensor_type.shape.dim
+    if estimator.is_multilabel and len(label) == 1:  # its converter says less than it gives
+        label.add()
+    if not estimator.questions or len(graph.output) != 2:
+        return
+    all_of_them = graph.output[1]
+    makes = next(node for node in graph.node if all_of_them.name in node.output)
+    if makes.op_type == "SequenceConstruct":
+        single = list(makes.input)
+        graph.node.remove(makes)
+    else:
+        single = [f"{all_of_them.name}_{index}" for index in range(len(estimator.questions))]
+        for index, (name, count) in enumerate(zip(single, estimator.questions, strict=True)):
+            for what, value in (("question", index), ("class", list(range(count)))):  # padded to the longest
+                place = np.array(value, np.int64)
+                graph.initializer.append(onnx.numpy_helper.from_array(place, f"tandem_{what}_{index}"))
+            padded = f"{name}_padded"
+            graph.node.append(
+                onnx.helper.make_node("Gather", [all_of_them.name, f"tandem_question_{index}"], [padded], axis=0)
+            )
+            graph.node.append(onnx.helper.make_node("Gather", [padded, f"tandem_class_{index}"], [name], axis=1))
+    del graph.output[1]
+    for name in single:
+        graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None]))
+
+
 def _outputs(graph: onnx.ModelProto, estimator: Estimator) -> dict[str, str]:
     """The converter's names -> ours. It gives the label first."""
     given = [value.name for value in graph.graph.output]
-    wanted = list(reversed(estimator.outputs))
+    wanted = [*estimator.outputs[-1:], *estimator.outputs[:-1]]
     if len(given) != len(wanted):
         raise UserError(
             f"{estimator.name}: the converter gives {', '.join(given)} for a {type(estimator.model).__name__}, "
@@ -218,22 +238,25 @@ def _label_by_probabilities(graph: onnx.GraphProto, classes: Sequence[Any]) -> N
         label.shape.dim.add().dim_value = 1
 
 
-def _register_lightgbm() -> None:
-    """Where an estimator brought it in; most installations do without."""
-    lightgbm: Any = sys.modules.get("lightgbm")
-    if lightgbm is None or not hasattr(lightgbm, "LGBMClassifier"):
-        return
-    from onnxmltools.convert.lightgbm.operator_converters.LightGbm import (  # type: ignore[import-untyped, unused-ignore]
-        convert_lightgbm,
-    )
+def _centres_shapes(operator: Any) -> None:
+    num_rows, num_centres = operator.inputs[0].type.shape[0], len(operator.raw_operator.cluster_centers_)
+    operator.outputs[0].type = Int64TensorType([num_rows])
+    operator.outputs[1].type = FloatTensorType([num_rows, num_centres])
 
-    kinds = (
-        (
-            lightgbm.LGBMClassifier,
-            calculate_linear_classifier_output_shapes,
-            {"nocl": [True, False], "zipmap": [True, False]},
-        ),
-        (lightgbm.LGBMRegressor, calculate_linear_regressor_output_shapes, {"split": None}),
-    )
-    for kind, shapes, options in kinds:
-        update_registered_converter(kind, f"LightGbm{kind.__name__}", shapes, convert_lightgbm, options=options)
+
+def _convert_centres(scope: Any, operator: Any, container: Any) -> None:
+    """Distances by differences: skl2onnx's way, x² - 2xc + c², is the root of a negative number, NaN, where a row is a centre."""
+    centres = operator.raw_operator.cluster_centers_.astype(np.float32)
+    label, distances = operator.output_full_names
+
+    def add(kind: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
+        given = output or str(scope.get_unique_variable_name(kind.lower()))
+        container.add_node(kind, list(inputs), given, name=scope.get_unique_operator_name(kind), **attributes)
+        return given
+
+    shape, points = (str(scope.get_unique_variable_name(name)) for name in ("shape", "centres"))
+    container.add_initializer(shape, onnx.TensorProto.INT64, [3], [-1, 1, centres.shape[1]])
+    container.add_initializer(points, onnx.TensorProto.FLOAT, [1, *centres.shape], centres.ravel().tolist())
+    difference = add("Sub", [add("Reshape", [operator.input_full_names[0], shape]), points])
+    squares = add("Einsum", [difference, difference], equation="nkf,nkf->nk")
+    add("ArgMin", [add("Sqrt", [squares], distances)], label, axis=1, keepdims=0)

@@ -53,6 +53,12 @@ def test_text_is_read_from_an_array_of_strings_without_unpickling(tmp_path: Path
     assert data.inputs["text"].tolist() == [["grüße"], ["b"]]
 
 
+def test_a_column_may_leave_out_its_second_dimension(tmp_path: Path) -> None:
+    np.savez(tmp_path / "texts.npz", text=np.array(["grüße", "b"]))
+    data = read_npz(tmp_path / "texts.npz", (Tensor("text", "BYTES", (1,)),), None)
+    assert data.inputs["text"].tolist() == [["grüße"], ["b"]]
+
+
 def test_an_input_called_labels_is_an_input(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", labels=np.ones((3, 2), np.float32))
     data = read_npz(tmp_path / "data.npz", (Tensor("labels", "FP32", (2,)),), 10)
@@ -74,7 +80,7 @@ def test_an_input_called_labels_is_an_input(tmp_path: Path) -> None:
         ({"image": np.zeros((4, 1, 8, 8), np.uint8)}, "image: want float32, got uint8"),
         ({"image": np.zeros((4, 8, 8), np.float32)}, r"image: want shape \[4, 1, 8, 8\], got \[4, 8, 8\]"),
         ({"image": np.zeros((3, 1, 8, 8), np.float32)}, r"image: want shape \[4, 1, 8, 8\], got \[3, 1, 8, 8\]"),
-        ({"image": np.full((4, 1, 8, 8), np.nan, np.float32)}, "image: holds NaN"),
+        ({"image": np.full((4, 1, 8, 8), np.inf, np.float32)}, "image: holds infinite values"),
         ({"image": np.zeros((4, 1, 8, 8))}, r"got float64; convert it: image.astype\('float32'\)$"),
         ({"image": np.full((4, 1, 8, 8), "x")}, "image: want float32, got text$"),
         ({"image": np.zeros((1, 8, 8), np.float32), "labels": None}, "counts rows, and each row is a whole input"),
@@ -101,7 +107,7 @@ def test_a_file_that_does_not_fit_says_what_it_wants_and_what_it_got(
     [
         (np.array([[b"a"], [b"b"]]), r"text: want text as np.array\(\[…\], dtype=str\), got bytes8"),
         (np.zeros((2, 1), np.float32), r"want text as np.array\(\[…\], dtype=str\), got float32"),
-        (np.array(["a", "b"]), r"text: want shape \[2, 1\], got \[2\]"),
+        (np.array([["a", "b"]] * 2), r"text: want shape \[2, 1\], got \[2, 2\]"),
     ],
 )
 def test_what_is_no_array_of_text_says_so(tmp_path: Path, array: Any, says: str) -> None:
