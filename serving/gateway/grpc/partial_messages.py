@@ -256,15 +256,19 @@ class PartialMessages:
         coding = next((coding for begin, coding in PACKED.items() if came.startswith(begin)), None)
         if coding is None:
             return came
-        unpack = partial(self._unpacked, came, coding)
+        unpack = partial(self._unpacked, came, coding, int(min(self._limits.max_body_bytes, self._longest_bytes())))
         return unpack() if len(came) <= HERE_BYTES else await self._threads.run(unpack)
 
-    def _unpacked(self, message: bytes, coding: bytes) -> bytes:
+    def _longest_bytes(self) -> float:
+        """That a message may be, by the models that are served now."""
+        return max(LEAST_BYTES, self._most_bytes())
+
+    def _unpacked(self, message: bytes, coding: bytes, max_bytes: int) -> bytes:
         """The claim ends here, because whoever waits may leave meanwhile. Raises Overloaded, TooLarge or BadRequest."""
         claim = self._memory.claim()
         try:
             claim.take(len(message))
-            return b"".join(decompress(message, coding, self._limits.max_body_bytes, claim))
+            return b"".join(decompress(message, coding, max_bytes, claim))
         finally:
             claim.release()
 
@@ -298,7 +302,7 @@ class PartialMessages:
         now = self._loop.time()
         is_growing = False
         too_many = set()
-        max_message_bytes = max(LEAST_BYTES, self._most_bytes())
+        max_message_bytes = self._longest_bytes()
         for peer, (address, num_bytes) in received.items():
             connection = self._by_peer.get(peer)
             if connection is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -182,3 +183,8 @@ def test_a_message_that_no_model_takes_is_not_waited_for(digits: str, tmp_path_f
             code, text, metadata = refused(stub.ModelInfer, double("digits", raw_input_contents=[bytes(16 * MIB)]))
         assert (code, metadata["tandem-error"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large")
         assert "at most" in text or "no model" in text
+        with grpc.insecure_channel(both.url) as channel:
+            infer = channel.unary_unary(f"{SERVICE}ModelInfer")
+            code, text, metadata = refused(infer, gzip.compress(bytes(16 * MIB)))
+        assert (code, metadata["tandem-error"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large")
+        assert f"{4 * MIB}" in text
