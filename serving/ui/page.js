@@ -47,7 +47,7 @@ function model(name, m) {
     ? `“${name}” means ${now.variant} on pool ${now.pool} now. Pool: ${WHERE[now.reason] ?? now.reason}. Variant: ${WHY[now.preference] ?? now.preference}.`
     : `“${name}” is not served now.`;
   const rows = m.variants.map((v) => [v.name, v.pool, v.engine, speed(v)]);
-  const missing = m.account.filter((f) => f.state === "not_loaded").map((f) => el("p", `Not served: ${f.name} version ${f.version} on pool ${f.pool}: ${f.reason}`));
+  const missing = m.account.filter((f) => f.state !== "served").map((f) => el("p", `Not served: ${f.name} version ${f.version} on pool ${f.pool}: ${f.reason}`));
   return el("article", "", el("h3", name), el("p", means), ...missing, table(["Variant", "Pool", "Engine", "Speed against FP32"], rows));
 }
 
