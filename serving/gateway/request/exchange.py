@@ -38,6 +38,7 @@ OUTCOMES = {
 # Inferences of one exchange, so that a long one does not fill the queue that others wait in: enough that a server of two instances has its
 # next ones there while it works. A guess, not measured.
 MAX_IN_FLIGHT = 4
+LONGEST_ROW = 64.0  # in rows of the usual length: 1,024 tokens, more than most encoders take; a guess, not measured
 
 Part = tuple[bytes, Sequence[bytes | memoryview]]  # a v2 request: its JSON part, and all its bytes
 _ending: set[asyncio.Task[Reply]] = set()  # of exchanges that are over; asyncio itself keeps no task alive
@@ -386,11 +387,15 @@ class Exchange:
 
 
 def rows_of(route: Route, head: bytes) -> float:
-    """What a request asks for, in rows of the usual length: a text of 64 tokens costs about what four of 16 do."""
+    """What a request asks for, in rows of the usual length: a text of 64 tokens costs about what four of 16 do.
+
+    Of a row that is far longer nobody has measured anything. It counts as `LONGEST_ROW` of them: what is not let in is never learnt, and a
+    guess must not refuse for ever what may take a moment.
+    """
     if not route.usual_length:
         return 1 if route.max_rows == 1 else min(v2.num_rows(head), route.max_rows)
     rows, length = v2.rows_and_length(head)
-    return max(1.0, min(rows, route.max_rows) * length / route.usual_length)
+    return max(1.0, min(rows, route.max_rows) * min(length / route.usual_length, LONGEST_ROW))
 
 
 def receipt_of(replies: Sequence[Reply]) -> Headers:

@@ -30,6 +30,8 @@ def head(*shape: int) -> bytes:
         (TEXTS, (4, 8), 2.0),
         (TEXTS, (1, 3), 1.0),
         (TEXTS, (99, 16), 8.0),
+        (TEXTS, (1, 1_000_000), 64.0),  # of which nothing is known: it must be let in to be learnt
+        (TEXTS, (4, 1_000_000), 256.0),
     ],
 )
 def test_a_longer_text_is_more_work(route: Route, shape: tuple[int, ...], rows: float) -> None:
