@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.export.dimensions import Lengths, Place
+from serving.export.large_model import Weights
 from serving.repository import Tensor
 from serving.repository.preprocessing import Preprocessing
 
@@ -74,6 +75,7 @@ class SourceOptions:
     labels: tuple[str, ...] | None = None  # names of the classes, for a file that has none
     preprocessing: Preprocessing | None = None
     layout: str | None = None  # of its images, "NCHW" or "NHWC"
+    weights: Weights | None = None  # of a file over 2 GB
     dims: Mapping[str, Lengths] | None = None  # names of open dimensions -> what they may be
     example_name: str = "the example"  # what messages call them
     is_from_data: bool = False  # they are rows of the user's data
@@ -88,7 +90,7 @@ class SourceOptions:
 class ExportedModel:
     """A model on its way into a repository. Tensor shapes leave out the batch dimension."""
 
-    model: bytes  # one ONNX file, FP32, IR version at most 10
+    model: bytes  # one ONNX file, FP32, IR version at most 10; over 2 GB a LargeModel
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     max_batch_size: int  # 0: the graph has no batch dimension

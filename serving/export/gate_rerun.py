@@ -26,6 +26,7 @@ from serving.export.gates import file, rows
 from serving.export.gates.limits import QUALITY, ROW_DIFFERENCE, RULES, NonFinite, RowsDiffer, digits
 from serving.export.gates.metrics import count_non_finite
 from serving.export.gates.tasks import Measurement, Rows, measure
+from serving.export.large_model import read_model
 from serving.export.onnx_session import Session
 from serving.export.progress import Progress
 from serving.export.variants.as_on_gpu import as_on_gpu, in_tf32
@@ -81,7 +82,7 @@ class Rerun:
         engine = _engine(variant)
         if variant.record.variant in ONLY_ON and self._is_away(engine):
             return GateRun((), (), (f"gate not run again: {engine} computes it, and is not here",))
-        model = variant.model_path.read_bytes()
+        model = read_model(variant)
         file.check_file(variant.name, model, file.Interface.of(self._fp32.record))
         with self._running(variant, model, engine) as run:
             return self._outcome(variant, run)
@@ -113,7 +114,7 @@ class Rerun:
         if [a.shape for a in answers] != [r.shape for r in reference]:
             raise UserError(f"{variant.name} answers in other shapes than {self._fp32.name}")
         labels = self._data.labels if any(check.metric in QUALITY for check in gate.checks) else None
-        shares = file.probability_outputs(self._fp32.model_path.read_bytes())
+        shares = file.probability_outputs(read_model(self._fp32))
         rows_of = Rows(variant.record.task, labels, _class_names(self._fp32), self._data.inputs, probabilities=shares)
         found = {m.metric: m for m in measure(rows_of, answers, reference)}
         checks, missing = [], []
@@ -157,7 +158,7 @@ class Rerun:
 
     def _fp32_answers(self) -> list[NDArray[Any]]:
         if self._reference is None:
-            model = self._fp32.model_path.read_bytes()
+            model = read_model(self._fp32)
             self._reference = onnx_session.answers(model, self._data.inputs, self._size, self._fp32.name)
         return self._reference
 

@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, Run
+from serving.export.large_model import weights_of
 
 VERSION: str = ort.__version__
 _MAX_THREADS = 8  # guess, not measured: gates are not timed, and a build machine has other work
+
+
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class CannotRun(UserError):
@@ -36,6 +40,8 @@ def opened(model: bytes) -> Any:
     options.intra_op_num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # it logs what it also raises, and advice
+    if weights := weights_of(model):
+        options.add_session_config_entry(_WEIGHTS_FOLDER, str(weights.path.parent))
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

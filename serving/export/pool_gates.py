@@ -14,6 +14,7 @@ from serving.decisions.engines import ONLY_ENGINE
 from serving.export import variant_files
 from serving.export.job import ExportJob
 from serving.export.judge import GatedCandidate, Judge
+from serving.export.large_model import write_model
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed import Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
@@ -145,5 +146,5 @@ def _write(folder: Path, candidate: Candidate, number: int = 0) -> Path:
     path = folder / f"{name}-{number}.onnx"
     if not path.exists():
         with writing_into(folder):
-            path.write_bytes(candidate.model)
+            write_model(path, candidate.model)
     return path

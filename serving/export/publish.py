@@ -35,7 +35,7 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # linux/fs.h: swap two names atomically
 _USERS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR)  # the user can mend these
 
-Publication = tuple[Record, Mapping[str, bytes]]
+Publication = tuple[Record, Mapping[str, bytes | Path]]  # content, or the file that has it
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def next_version(repository: Path, model: str, fp32: bytes) -> int:
     return present.model_version + (present.digest != sha256(fp32).hexdigest())
 
 
-def publish(repository: Path, record: Record, files: Mapping[str, bytes]) -> Variant:
+def publish(repository: Path, record: Record, files: Mapping[str, bytes | Path]) -> Variant:
     """`publish_all` of one variant."""
     return publish_all(repository, [(record, files)])[0]
 
@@ -210,8 +210,8 @@ def check_replaceable(repository: Path, names: Sequence[str]) -> None:
 
 
 def complete(
-    record: Record, files: Mapping[str, bytes], kept: Mapping[str, str] | None = None
-) -> tuple[Record, dict[str, bytes]]:
+    record: Record, files: Mapping[str, bytes | Path], kept: Mapping[str, str] | None = None
+) -> tuple[Record, dict[str, bytes | Path]]:
     """Returns the record with every digest, and every file of the variant, generated ones included.
 
     `kept`: path -> digest of files that are in the directory already.
@@ -223,19 +223,23 @@ def complete(
     return record, {**contents, RECORD_FILE: record.to_json().encode()}
 
 
-def _digests(contents: Mapping[str, bytes], kept: Mapping[str, str]) -> dict[str, str]:
-    digests = {path: sha256(content).hexdigest() for path, content in contents.items()}
+def _digests(contents: Mapping[str, bytes | Path], kept: Mapping[str, str]) -> dict[str, str]:
+    digests = {path: _digest(content) for path, content in contents.items()}
     return dict(sorted({**digests, **kept}.items()))
 
 
-def _prepare(repository: Path, record: Record, files: Mapping[str, bytes]) -> str:
+def _digest(content: bytes | Path) -> str:
+    return file_digest(content) if isinstance(content, Path) else sha256(content).hexdigest()
+
+
+def _prepare(repository: Path, record: Record, files: Mapping[str, bytes | Path]) -> str:
     """Writes the new variant beside the old one, under its hidden name. Returns the SHA-256 of its record."""
     new = repository / f".{record.name}.new"
     new.mkdir()
     kept = _keep_versions(repository / record.name, new, record.model_version)
     _, contents = complete(record, files, kept)
     _write(new, contents)
-    return sha256(contents[RECORD_FILE]).hexdigest()
+    return _digest(contents[RECORD_FILE])
 
 
 def _keep_versions(old: Path, new: Path, version: int) -> dict[str, str]:
@@ -265,7 +269,7 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _write(directory: Path, contents: Mapping[str, bytes]) -> None:
+def _write(directory: Path, contents: Mapping[str, bytes | Path]) -> None:
     for path, content in contents.items():
         file = directory / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -274,9 +278,13 @@ def _write(directory: Path, contents: Mapping[str, bytes]) -> None:
         _sync(folder)
 
 
-def _write_file(file: Path, content: bytes) -> None:
+def _write_file(file: Path, content: bytes | Path) -> None:
     with file.open("wb") as stream:
-        stream.write(content)
+        if isinstance(content, Path):
+            with content.open("rb") as source:
+                shutil.copyfileobj(source, stream, 2**24)
+        else:
+            stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
 

@@ -17,6 +17,7 @@ from serving.export.data.dataset import Dataset
 from serving.export.exported_model import ExportedModel
 from serving.export.gates.limits import Refusal
 from serving.export.job import ExportJob, ExportSpec
+from serving.export.large_model import read_model
 from serving.export.load_check import Load
 from serving.export.pipeline import ExportResult
 from serving.export.progress import Progress
@@ -87,7 +88,7 @@ def _exported(baseline: Variant, source: Path) -> ExportedModel:
     labels = tuple(files[record.labels].decode().splitlines()) if record.labels else None
     preprocessing = from_json(files[PREPROCESSING_FILE].decode()) if record.preprocessing else None
     return ExportedModel(
-        model=baseline.model_path.read_bytes(),
+        model=read_model(baseline),
         inputs=record.inputs,
         outputs=record.outputs,
         max_batch_size=record.max_batch_size,

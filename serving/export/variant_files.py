@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, spread
+from serving.export.large_model import weights_of
 from serving.measure.machine import versions
 from serving.repository import (
     EMBEDDING,
@@ -193,7 +195,7 @@ def publication(
     fp32_digest: str,
     data: Dataset | None = None,
     not_made: Mapping[str, str] | None = None,
-) -> tuple[Record, dict[str, bytes]]:
+) -> tuple[Record, dict[str, bytes | Path]]:
     """Makes the variant's record, and path -> content of its files. `data`, the gate's, lies with FP32 only: one copy is enough for all."""
     size, is_fp32 = exported.max_batch_size, proven.variant == "fp32"
     record = Record(
@@ -222,5 +224,7 @@ def publication(
         warmup=shared.warmup,
         load_check=proven.load_check,
     )
-    kept = {GATE_DATA_FILE: gate_data(data)} if data is not None and is_fp32 else {}
+    kept: dict[str, bytes | Path] = {GATE_DATA_FILE: gate_data(data)} if data is not None and is_fp32 else {}
+    if weights := weights_of(proven.model):
+        kept[f"{model_version}/{weights.path.name}"] = weights.path
     return record, {record.model_file: proven.model, **shared.files, **kept}

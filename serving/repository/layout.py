@@ -122,7 +122,8 @@ class Variant:
         return sorted(records, key=lambda record: record.model_version, reverse=True)
 
     def size_bytes(self) -> int:
-        return self.model_path.stat().st_size
+        """Of the model file, and of the weights beside it where one file does not hold them."""
+        return sum(path.stat().st_size for path in self.model_path.parent.iterdir() if path.suffix != ".json")
 
     def verify(self) -> None:
         """Raises DigestMismatch for the first file that changed, went missing or was added since the gate."""

@@ -26,6 +26,7 @@ from serving.export.load_check import Load, LoadResult, NotServed
 from serving.export.pipeline import ExportResult
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
+from serving.export.sources.graphs import external_data
 from serving.local import trial_server
 from serving.local.devices import installed
 from serving.repository import DigestMismatch, Repository
@@ -133,6 +134,41 @@ def test_a_step_with_a_state_that_the_client_keeps_is_served_at_the_lengths_of_i
     assert record.max_batch_size == 0
     assert [tensor.shape for tensor in record.inputs] == [(-1, 4), (2, -1, 3), (1,)]
     assert [tensor.name for tensor in record.outputs] == ["answer", "after"]
+
+
+def remembered(path: Path, seed: int) -> None:
+    """ids [n, 1] -> vectors [n, 1, 8], with the table in weights.bin."""
+    table = np.random.default_rng(seed).random((2000, 8), np.float32)
+    takes = [make_tensor_value_info("ids", TensorProto.INT64, ["n", 1])]
+    gives = [make_tensor_value_info("vectors", graphs.FLOAT, ["n", 1, 8])]
+    nodes = [make_node("Gather", ["table", "ids"], ["vectors"])]
+    model = graphs.graph(nodes, takes, gives, [onnx.numpy_helper.from_array(table, "table")])
+    path.with_name("weights.bin").unlink(missing_ok=True)
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+
+
+def test_weights_that_no_one_file_holds_lie_beside_the_model_through_to_triton(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_data, "MAX_BYTES", external_data._HEADROOM_BYTES + 4096)  # instead of 2 GB
+    monkeypatch.setattr(external_data, "_SMALL_BYTES", 1024)
+    np.savez(tmp_path / "rows.npz", ids=np.arange(12)[:, None])
+    words = (str(tmp_path / "table.onnx"), "--data", str(tmp_path / "rows.npz"))
+    for version in (1, 2):  # other weights are another version, though the graph is the same
+        remembered(tmp_path / "table.onnx", seed=version)
+        done = export(words, tmp_path / "repository")
+        assert done.code == 0, done.said
+        variant = Repository(tmp_path / "repository").variant("table-fp32")
+        assert variant.record.model_version == version
+        assert variant.record.load_check.startswith("triton 2.")
+        weights = variant.directory / str(version) / "weights.bin"
+        assert weights.read_bytes() == (tmp_path / "weights.bin").read_bytes()
+        assert variant.model_path.stat().st_size < 1000 < variant.size_bytes()
+    found = CliRunner().invoke(cli.cli, ["verify", "--model-repository", str(tmp_path / "repository")])
+    assert found.exit_code == 0, found.output
+    weights.write_bytes(b"others")
+    with pytest.raises(DigestMismatch, match="weights"):
+        variant.verify()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from serving.errors import UserError
 from serving.export.exported_model import NUMPY_TYPES, ExportedModel, fits
 from serving.export.gates.limits import EXACT_ROWS, HALF_ROWS, ROUGH_ROWS, NonFinite
 from serving.export.gates.metrics import count_non_finite
+from serving.export.large_model import weights_of
 from serving.export.onnx_parts import MAX_IR_VERSION
 from serving.export.onnx_session import Session, first_line
 from serving.repository import Record, Tensor
@@ -50,8 +51,10 @@ def check_file(name: str, model: bytes, interface: Interface) -> None:
         raise UserError(
             f"{name}: IR version {proto.ir_version}, servers read at most {MAX_IR_VERSION}; save it with an older one"
         )
+    weights = weights_of(model)
+    folder = str(weights.path.parent) if weights else ""
     for tensor in proto.graph.initializer:
-        values = onnx.numpy_helper.to_array(tensor)
+        values = onnx.numpy_helper.to_array(tensor, base_dir=folder)
         if (count := count_non_finite(values)) and not _is_mask(values):
             raise NonFinite(name, f"weight {tensor.name!r}", count)
     session = Session(name, model)
@@ -113,7 +116,7 @@ def _parsed(name: str, model: bytes) -> onnx.ModelProto:
             onnx.checker.check_model(proto)
     except Exception as error:  # protobuf and the checker raise half a dozen unrelated classes
         raise UserError(f"{name}: this is not a sound ONNX file: {first_line(error)}") from None
-    if elsewhere:
+    if elsewhere and weights_of(model) is None:
         raise UserError(f"{name}: its weights lie in another file; save it as one file (external_data=False)")
     return proto
 

@@ -20,7 +20,7 @@ from serving.export.progress import Progress
 from serving.export.sources import generative
 from serving.export.sources.checks import check_onnx
 from serving.export.sources.graphs import lengths
-from serving.export.sources.graphs.external_data import read_whole
+from serving.export.sources.graphs.external_data import read_whole, weights_beside
 from serving.export.sources.graphs.onnx_model import OLD_SERVERS_OPSET, Port, checked, input_ports, opset_of, upgraded
 from serving.export.sources.graphs.outputs import tensors_text, to_exported_model
 from serving.export.sources.graphs.runnable import RunnableGraph, runnable
@@ -131,15 +131,17 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     name = path.name
     step = f"reading {name}"
     progress(step, 0, _STEPS)
-    original = checked(read_whole(path), name)
+    read = read_whole(path)
+    options = replace(options, weights=weights_beside(read, path))
+    original = checked(read, name, is_whole=options.weights is None)
     if options.task is None:
         generative.check_names((value.name for value in (*original.graph.input, *original.graph.output)), name)
     progress(step, 1, _STEPS)
-    model = upgraded(original, options.opset, name)
+    model = upgraded(original, options.opset, name) if options.weights is None else original
     progress(step, 2, _STEPS)
     model, ranges = lengths.pinned(model, options, name)
     check_preprocessing(options.preprocessing, input_ports(model, name), name)
-    graph, notes = lengths.settled(runnable(model, options, name, ranges), ranges, name)
+    graph, notes = lengths.settled(runnable(model, options, name, ranges), ranges, name, options.weights)
     progress(step, 3, _STEPS)
     exported = to_exported_model(graph, options, _source(original, graph, options, name), name)
     exported = with_user_settings(exported, options, name)
@@ -171,6 +173,7 @@ def _source(original: onnx.ModelProto, graph: RunnableGraph, options: SourceOpti
         graph.change,
         ", ".join(f"{dim} {said}" for dim, said in (options.dims or {}).items()),
         f"already {graph.holds.already}, served as it came" if graph.holds.already else "",
+        "over 2 GB: as it came, in FP32 alone" if options.weights else "",
         "for CPUs only" if graph.holds.is_cpu_only else "",
     )
     return "; ".join((f"onnx: {name}", *(note for note in notes if note)))

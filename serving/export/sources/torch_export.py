@@ -175,8 +175,8 @@ def _check_size(module: Any) -> None:
 
 def _too_large(size: int) -> UserError:
     return UserError(
-        f"the model has {size / 1e9:.1f} GB in FP32, and one ONNX file holds at most 2 GB: Tandem serves models of one file; "
-        "take a smaller one"
+        f"the model has {size / 1e9:.1f} GB in FP32, and one ONNX file holds at most 2 GB: export it yourself, with its weights in "
+        "one file beside it (torch.onnx.export(…, external_data=True)), and bring that as FILE.onnx"
     )
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from serving.decisions.engines import EnginePython
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays, Run
+from serving.export.large_model import write_model
 from serving.export.scratch import scratch, writing_into
 from serving.export.speed.kernels import Kernel, kernels
 
@@ -127,7 +128,7 @@ def running(engine: EnginePython, model: bytes, precision: str, num_threads: int
     with scratch("answers") as folder, _worker(engine) as worker:
         file, inputs, outputs = (Path(folder, name) for name in ("model.onnx", "in.npz", "out.npz"))
         with writing_into(folder):
-            file.write_bytes(model)
+            write_model(file, model)
         how = {"engine": engine.engine, "precision": precision, "num_threads": num_threads, "allow_spinning": False}
         _ask(worker, how, "open", name="model", file=str(file), inputs=None, **how)
 
@@ -147,7 +148,7 @@ def profiled(engine: EnginePython, model: bytes, precision: str, inputs: Arrays)
     with scratch("profile") as folder, _worker(engine) as worker:
         file, rows = Path(folder, "model.onnx"), Path(folder, "in.npz")
         with writing_into(folder):
-            file.write_bytes(model)
+            write_model(file, model)
             arrays: Any = {name: _plain(values) for name, values in inputs.items()}
             np.savez(rows, **arrays)
         how = {"engine": engine.engine, "precision": precision}

@@ -148,11 +148,16 @@ def test_a_place_that_is_no_number_is_refused(folder: Path) -> None:
         read_whole(point_to(folder, "model.onnx.data", length="many"))  # type: ignore[arg-type]
 
 
-def test_more_than_2_gb_in_all_is_refused_before_anything_is_read(folder: Path) -> None:
+def test_more_than_2_gb_in_all_stay_in_one_file_beside_the_model_and_several_are_refused(folder: Path) -> None:
     with (folder / "model.onnx.data").open("wb") as file:
         os.truncate(file.fileno(), 2**30 + 10)  # a hole: takes no space
     path = point_to(folder, "model.onnx.data")  # both weights are the whole file
-    with pytest.raises(UserError, match=r"2\.1 GB.*ONNX.*2 GB.*convert"):
+    assert all(not tensor.raw_data for tensor in read_whole(path).graph.initializer)
+    model = onnx.load(path, load_external_data=False)
+    os.link(folder / "model.onnx.data", folder / "second.data")
+    model.graph.initializer[1].external_data[0].value = "second.data"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match=r"2 GB.*2 files.*one file of weights"):
         read_whole(path)
 
 

@@ -13,14 +13,21 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from serving.errors import UserError
+from serving.export.large_model import Weights
 from serving.export.onnx_parts import MAX_BYTES, tensors
+from serving.repository import file_digest
 
+_HEADROOM_BYTES = 2**24  # for what an export adds to a graph (guess)
+_SMALL_BYTES = 2**20  # shapes and other constants that are looked at: in memory whatever the model's size
 _LFS = b"version https://git-lfs.github.com"
 _SMALLER = "one ONNX file holds 2 GB at most: convert its weights to FP16 with the tool that made it, or split the model in two"
 
 
 def read_whole(path: Path) -> onnx.ModelProto:
-    """The model with every tensor inside it. Raises UserError that names the file that is wrong."""
+    """The model with every tensor inside it; of one over 2 GB, which no file holds, with the small ones.
+
+    Raises UserError that names the file that is wrong.
+    """
     content = _content(path)
     try:
         model = onnx.load_model_from_string(content)
@@ -30,13 +37,34 @@ def read_whole(path: Path) -> onnx.ModelProto:
         raise UserError(f"{path} is not an ONNX file: it holds no graph{_what_it_is(content)}")
     external = [(tensor, _tensor_file(tensor, path)) for tensor in tensors(model) if _is_external(tensor)]
     total = len(content) + sum(place.num_bytes for _, place in external)
-    if total > MAX_BYTES:
-        raise UserError(f"{path} has {total / 1e9:.1f} GB with the files beside it; {_SMALLER}")
+    is_large = total + _HEADROOM_BYTES > MAX_BYTES
+    if is_large:
+        _check_one_file(path, [place for _, place in external if place.num_bytes > _SMALL_BYTES])
     for tensor, place in external:
+        if is_large and place.num_bytes > _SMALL_BYTES:
+            continue
         tensor.raw_data = place.read()
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     return model
+
+
+def weights_beside(model: onnx.ModelProto, path: Path) -> Weights | None:
+    """The file that holds what `read_whole` left outside."""
+    for tensor in tensors(model):
+        if _is_external(tensor):
+            file = _tensor_file(tensor, path).file
+            return Weights(file, file_digest(file))
+    return None
+
+
+def _check_one_file(path: Path, places: list[_TensorFile]) -> None:
+    files = {place.file for place in places}
+    if len(files) != 1 or files.pop().parent != path.parent.resolve():
+        raise UserError(
+            f"{path} has over 2 GB and keeps its weights in {len({place.file for place in places})} files or below its folder: "
+            "save it with one file of weights beside it (onnx.save_model(…, save_as_external_data=True, location='weights.bin'))"
+        )
 
 
 def _content(path: Path) -> bytes:

@@ -16,6 +16,7 @@ from serving.export import dimensions
 from serving.export.dimensions import Lengths, Place
 from serving.export.exported_model import SourceOptions
 from serving.export.gates.lengths import FreeDimensions, each_row, free_dimensions, other_lengths, resized
+from serving.export.large_model import Weights
 from serving.export.onnx_parts import inferred
 from serving.export.onnx_session import Session
 from serving.export.sources.graphs.onnx_model import finished
@@ -52,10 +53,12 @@ def pinned(model: onnx.ModelProto, options: SourceOptions, name: str) -> tuple[o
     return inferred(model), {place: lengths for place, lengths in said.items() if not lengths.is_fixed}
 
 
-def settled(graph: RunnableGraph, ranges: Mapping[Place, Lengths], name: str) -> tuple[RunnableGraph, tuple[str, ...]]:
+def settled(
+    graph: RunnableGraph, ranges: Mapping[Place, Lengths], name: str, weights: Weights | None = None
+) -> tuple[RunnableGraph, tuple[str, ...]]:
     """The graph with what runs at one length only fixed there, and a sentence for each such dimension."""
     symbols = {key: list(dims) for key, dims in _symbols(graph.model).items()}
-    trial, fixed = Trial(finished(graph.model, name), name, is_bounded=True), list[FreeDimensions]()
+    trial, fixed = Trial(finished(graph.model, name, weights), name, is_bounded=True), list[FreeDimensions]()
     for free in free_dimensions(graph.inputs, symbols, graph.rows, ranges):
         if free.said is None and not all(
             _runs(trial, graph, free, length) for length in other_lengths(free, graph.rows)
@@ -70,10 +73,10 @@ def settled(graph: RunnableGraph, ranges: Mapping[Place, Lengths], name: str) ->
         f"--dim {free.places[0][0]}:{free.axis}=LOW..HIGH leaves it open"
         for free in fixed
     )
-    return replace(graph, model=_fixed(graph.model, lengths, name), inputs=inputs), notes
+    return replace(graph, model=_fixed(graph.model, lengths, name, weights), inputs=inputs), notes
 
 
-def _fixed(model: onnx.ModelProto, lengths: Mapping[Place, int], name: str) -> onnx.ModelProto:
+def _fixed(model: onnx.ModelProto, lengths: Mapping[Place, int], name: str, weights: Weights | None) -> onnx.ModelProto:
     """A copy with those lengths. Where it does not load, the model itself, which its configuration alone will narrow.
 
     A branch that is never taken at these lengths may contradict them.
@@ -88,7 +91,7 @@ def _fixed(model: onnx.ModelProto, lengths: Mapping[Place, int], name: str) -> o
                 dim.dim_value = lengths[value.name, axis]
     fixed = inferred(fixed)
     try:
-        Session(name, finished(fixed, name))
+        Session(name, finished(fixed, name, weights))
     except UserError:
         return model
     return fixed

@@ -18,6 +18,7 @@ from onnx import inliner, version_converter
 
 from serving.errors import UserError
 from serving.export.exported_model import NUMPY_TYPES
+from serving.export.large_model import DIGEST_KEY, LargeModel, Weights
 from serving.export.onnx_parts import MAX_BYTES, cleaned, inferred, nodes_of, operators
 from serving.export.onnx_session import first_line
 
@@ -101,14 +102,18 @@ _RANDOM = {
 _DOMAINS = {"": MAX_OPSET, "ai.onnx": MAX_OPSET, "ai.onnx.ml": MAX_ML_OPSET, MS_DOMAIN: 1}
 
 
-def checked(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model with its functions dissolved, valid, with shapes inferred. `name` is what messages call it."""
+def checked(model: onnx.ModelProto, name: str, *, is_whole: bool = True) -> onnx.ModelProto:
+    """The model with its functions dissolved, valid, with shapes inferred. `name` is what messages call it.
+
+    `is_whole` False: weights lie outside, and ONNX's own check, which would look for them, is ONNX Runtime's when it loads.
+    """
     try:
         whole = inferred(inliner.inline_local_functions(model) if model.functions else model)
         _check_operators(whole, name)
         input_ports(whole, name)
         output_ports(whole, name)
-        onnx.checker.check_model(whole)
+        if is_whole:
+            onnx.checker.check_model(whole)
     except UserError:
         raise
     except Exception as error:  # the checker raises its own, the others RuntimeError
@@ -177,12 +182,16 @@ def _culprit(error: Exception, model: onnx.ModelProto) -> str:
     return f"operator {found}" if found else f"an operator ({first_line(error)})"
 
 
-def finished(model: onnx.ModelProto, name: str) -> bytes:
-    """One file, at an IR version that old servers read, without traces of what made it."""
+def finished(model: onnx.ModelProto, name: str, weights: Weights | None = None) -> bytes:
+    """One file, at an IR version that old servers read, without traces of what made it. `weights`: of a model over 2 GB."""
     if "/" in model.graph.name or "\\" in model.graph.name:
         model.graph.name = "model"  # some exporters name the graph by the path that it came from
+    cleaned(model)
+    if weights is not None:
+        model.metadata_props.add(key=DIGEST_KEY, value=weights.digest)
+        return LargeModel.of(model.SerializeToString(deterministic=True), weights)
     try:
-        content = bytes(cleaned(model).SerializeToString(deterministic=True))
+        content = bytes(model.SerializeToString(deterministic=True))
     except ValueError:  # protobuf's, over its limit
         content = None
     if content is None or len(content) > MAX_BYTES:

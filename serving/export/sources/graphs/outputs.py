@@ -19,7 +19,7 @@ from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.onnx_parts import operators
 from serving.export.sources.graphs.batching import BATCH
 from serving.export.sources.graphs.onnx_model import Port, finished, output_ports
-from serving.export.sources.graphs.runnable import MAX_BYTES, RunnableGraph
+from serving.export.sources.graphs.runnable import AS_IT_IS, MAX_BYTES, RunnableGraph
 from serving.repository import Tensor
 from serving.repository.preprocessing import LOGITS, PROBABILITIES, ImagePreprocessing, Preprocessing
 from serving.repository.record import CLASSIFICATION, EMBEDDING, OTHER
@@ -37,7 +37,7 @@ def to_exported_model(graph: RunnableGraph, options: SourceOptions, source: str,
     outputs = _order(outputs, graph, task)
     _declare(graph.model, outputs, has_batch=graph.has_batch)
     return ExportedModel(
-        model=finished(graph.model, name),
+        model=finished(graph.model, name, options.weights),
         inputs=graph.inputs,
         outputs=outputs,
         max_batch_size=_max_rows(graph, options) if graph.has_batch else 0,
@@ -46,7 +46,7 @@ def to_exported_model(graph: RunnableGraph, options: SourceOptions, source: str,
         framework="onnx",
         run=None,
         example=graph.rows,
-        precisions=graph.holds.precisions,
+        precisions=graph.holds.precisions if options.weights is None else AS_IT_IS,
         is_cpu_only=graph.holds.is_cpu_only,
         toolchain={"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
     )

@@ -255,7 +255,7 @@ def _in_layout(options: SourceOptions, takes: Sequence[Port]) -> SourceOptions:
 def _with_batch(
     graph: onnx.ModelProto, how: str, options: SourceOptions, name: str, ranges: Mapping[Place, Lengths]
 ) -> RunnableGraph:
-    content = finished(graph, name)
+    content = finished(graph, name, options.weights)
     try:
         trial = _trial(content, options, name)
     except UserError as error:
@@ -283,7 +283,7 @@ def _without_batch(
 ) -> RunnableGraph:
     if batching.has_scalars(model):
         model = batching.without_scalars(model)
-    inputs, trial = input_ports(model, name), _trial(finished(model, name), options, name)
+    inputs, trial = input_ports(model, name), _trial(finished(model, name, options.weights), options, name)
     reason: RunFailed | None = None
     whole = replace(options, example=_as_whole_inputs(options.example, inputs))
     for rows in examples.attempts(inputs, whole, 4, ranges):
