@@ -210,7 +210,7 @@ def _count(tensor: Any, body_size: int, where: str) -> int:
         raise errors.BadRequest(
             f"{where}: 'datatype' must be one of {', '.join(sorted(DATATYPES))}, not {tensor.datatype[:40]!r}"
         )
-    return math.prod(check_shape(list(tensor.shape), body_size, where))
+    return math.prod(check_shape(list(tensor.shape), body_size, where, tensor.datatype))
 
 
 def _typed(message: Chunk, tensor: Any, count: int, where: str) -> Chunk:

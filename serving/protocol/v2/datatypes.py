@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from serving.errors import BadRequest
-from serving.protocol.budget import DIMENSIONS
+from serving.protocol.budget import DIMENSIONS, TEXTS
 
 # Triton 2.51 narrows these silently when they come as JSON (UINT8 300 becomes 44); wider ones it refuses itself.
 INTEGER_RANGES: dict[str, tuple[int, int]] = {
@@ -30,8 +30,8 @@ BINARY_ONLY = frozenset({"FP16", "BF16"})  # Triton carries them in the binary e
 MAX_DIMENSION = 2**31 - 1  # Triton's own configurations hold no larger one
 
 
-def check_shape(shape: object, body_size: int, where: str) -> list[int]:
-    """Refuses what is no shape, and one of more elements than the body has bytes.
+def check_shape(shape: object, body_size: int, where: str, datatype: object = None) -> list[int]:
+    """Refuses what is no shape, one of more elements than the body has bytes, and one of more texts than `TEXTS`.
 
     Triton 2.51 makes room for a JSON tensor by its shape before it looks at the data: `[4294967297, 4]` in a request of 90 bytes
     kills it. Every element takes a byte at least, in JSON and in binary. Raises BadRequest.
@@ -46,4 +46,6 @@ def check_shape(shape: object, body_size: int, where: str) -> list[int]:
         raise BadRequest(
             f"{where}: shape {str(shape)[:80]} holds {prod(shape)} elements, more than a body of {body_size} bytes can"
         )
+    if datatype == "BYTES":
+        TEXTS.check(prod(shape), where, "send them in several requests")
     return shape

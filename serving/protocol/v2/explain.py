@@ -62,7 +62,7 @@ def described(entry: object, where: str, size: int) -> tuple[str, str, list[int]
         raise BadRequest(
             f"{where}: 'datatype' must be one of {', '.join(sorted(DATATYPES))}, not {str(datatype)[:40]!r}"
         )
-    shape = check_shape(entry.get("shape"), size, where)
+    shape = check_shape(entry.get("shape"), size, where, datatype)
     if datatype in BINARY_ONLY and "data" in entry:
         raise BadRequest(f"{where}: {datatype} has no JSON form; send it in the binary tensor extension")
     return where, datatype, shape

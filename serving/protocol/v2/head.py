@@ -16,7 +16,15 @@ from typing import Any
 import orjson
 
 from serving.errors import BadRequest
-from serving.protocol.budget import INPUTS, OUTPUTS, SMALL_BYTES, require_clear, require_few, require_few_parameters
+from serving.protocol.budget import (
+    INPUTS,
+    OUTPUTS,
+    SMALL_BYTES,
+    TEXTS,
+    require_clear,
+    require_few,
+    require_few_parameters,
+)
 from serving.protocol.v2.datatypes import INTEGER_RANGES, MAX_DIMENSION, check_shape
 from serving.protocol.v2.parameters import check_parameters, json_type, unknown
 
@@ -124,7 +132,7 @@ def _is_usual(request: dict[str, Any], head: bytes, size: int) -> bool:
             if type(each) is not int or not 0 <= each <= MAX_DIMENSION:
                 return False
             num_elements *= each
-        if num_elements > size:
+        if num_elements > size or (num_elements > TEXTS.most and entry.get("datatype") == "BYTES"):
             return False
         if parameters is not None:
             where = parameters.get("binary_data_size") if type(parameters) is dict and len(parameters) == 1 else None
@@ -207,7 +215,7 @@ def check_names(entries: list[Any], key: str) -> None:
 def _check_input(entry: dict[str, Any], size: int, index: int) -> None:
     where = f"inputs[{index}] '{str(entry['name'])[:80]}'" if "name" in entry else f"inputs[{index}]"
     if "shape" in entry:
-        check_shape(entry["shape"], size, where)
+        check_shape(entry["shape"], size, where, entry.get("datatype"))
     if "data" in entry and entry.get("datatype") not in ("FP32", "FP64", "BYTES"):
         _check_range(entry, where)
 

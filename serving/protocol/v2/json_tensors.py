@@ -19,7 +19,6 @@ import orjson
 
 from serving.errors import BadRequest, RequestError, TooLarge
 from serving.protocol import json_arrays
-from serving.protocol.budget import TEXTS
 from serving.protocol.json_arrays import Array, Kind, Text, Unreadable
 from serving.protocol.v2.datatypes import HOLDS, INTEGER_RANGES
 from serving.protocol.v2.explain import described, mistake_in, wrong_count
@@ -139,7 +138,6 @@ class _Tensor:
         number = 0
         for several in json_arrays.texts(body, array):
             number += len(several)
-            TEXTS.check(number, self._where, "send them in the binary tensor extension")
             if number > prod(self._shape):
                 raise wrong_count(self._where, self._shape, f"{number} or more")
             if len(several) == 1:
