@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -20,16 +20,7 @@ from pathlib import Path
 from loadtest.arrivals import Arrivals, schedule
 from loadtest.bench.prove import cold_gpu, pool_death
 from loadtest.bench.prove.cold_gpu import Moments
-from loadtest.bench.prove.emulated import (
-    Pool,
-    attempts,
-    digits,
-    gateway,
-    on_time,
-    serves,
-    state,
-    wait_until,
-)
+from loadtest.bench.prove.emulated import Pool, attempts, digits, gateway, on_time, serves, state, triton, wait_until
 from loadtest.bench.prove.overload import hurried
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
@@ -42,6 +33,7 @@ from serving.ports import free_ports
 
 DEADLINE_S = 1.0  # long enough for a second try at the other pool
 RATE_RPS = 50.0  # of single digits: a core does thousands
+CARD_PRICE = 0.01  # of the CPU's, so that all is to go there in the end
 ALONE_S = 2.0
 START_S = 90.0  # of Triton with a card: CUDA's libraries and a context (guess, not measured)
 AFTER_S = 20.0  # of load from when the card's pool is ready: it takes ten seconds to take over
@@ -77,22 +69,20 @@ def checks(found: Sequence[Verdict]) -> tuple[Check, ...]:
 def _attempt(setup: Setup, folder: Path, seed: int) -> list[Verdict]:
     folder.mkdir()
     cpu = Pool("cpu", (), price=1.0)
-    card = Pool(
-        "card" if setup.card.is_stand_in else "gpu", (), price=0.01
-    )  # cheaper, so that all is to go there in the end
+    card = replace(cold_gpu.GPU if setup.card.is_stand_in else Pool("gpu", ()), price=CARD_PRICE)
     (port,) = free_ports(1)
     is_over = threading.Event()
     with ExitStack() as stack:
         first = stack.enter_context(_triton(setup, "cpu", folder / "cpu"))
         urls = {cpu: first.url, card: f"http://127.0.0.1:{port}"}
-        here = stack.enter_context(gateway(urls, folder, device=lambda pool: "cpu" if pool is cpu else setup.card.pool))
+        here = stack.enter_context(gateway(urls, folder, device=lambda pool: _device(setup, pool)))
         wait_until(lambda: serves(here, cpu), "the CPU pool is seen")
         request = hurried(here, digits(), DEADLINE_S)
         arrivals = schedule(Arrivals("poisson", RATE_RPS), ALONE_S + START_S + AFTER_S, seed)
         with open_load([request], takewhile(lambda _: not is_over.is_set(), arrivals)) as load:
             stack.callback(is_over.set)
             time.sleep(ALONE_S)
-            woken = stack.enter_context(_triton(setup, setup.card.pool, folder / "card", port))
+            woken = stack.enter_context(_card(setup, card, folder / "card", port))
             seen_s = wait_until(lambda: state(here, card) not in ("cold", "waking"), "the card's pool answers", START_S)
             ready_s = wait_until(lambda: state(here, card) == "ready", "the card's pool is warm")
             moved_s = ready_s + AFTER_S - STEADY_S - AWAY_S
@@ -110,6 +100,22 @@ def _attempt(setup: Setup, folder: Path, seed: int) -> list[Verdict]:
     woke = cold_gpu.verdicts("the card wakes", before, card.name, Moments(seen_s, ready_s, killed_s), DEADLINE_S)
     died = pool_death.verdicts("the card is killed", after, killed_s, DEADLINE_S, RATE_RPS, killed_s + AWAY_S, end_s)
     return [*woke, *died]
+
+
+def _device(setup: Setup, pool: Pool) -> str:
+    """A stand-in's card is an emulated one, because only a GPU is bridged."""
+    return "cpu" if pool.name == "cpu" else "emulated" if setup.card.is_stand_in else "gpu"
+
+
+@contextmanager
+def _card(setup: Setup, pool: Pool, folder: Path, port: int) -> Iterator[Server]:
+    """Raises CannotMeasure."""
+    if not setup.card.is_stand_in:
+        with _triton(setup, pool.name, folder, port) as server:
+            yield server
+        return
+    with triton(pool, folder, port) as emulated:
+        yield Server(emulated.url, emulated.pid)
 
 
 def _server(woken: Server) -> int:
