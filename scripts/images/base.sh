@@ -42,7 +42,7 @@ make_tar() {
   debootstrap --variant=minbase --include="$packages" bookworm "$root" "$debian" > "$cache/$key.log" 2>&1 ||
     stop "debootstrap failed: $(tail -n 1 "$cache/$key.log") (log: $cache/$key.log)"
   printf 'deb %s bookworm main\ndeb %s bookworm-security main\n' "$debian" "$security" > "$root/etc/apt/sources.list"
-  chroot "$root" sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq --yes upgrade && apt-get clean' >> "$cache/$key.log" 2>&1 ||
+  env -u TMPDIR chroot "$root" sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq --yes upgrade && apt-get clean' >> "$cache/$key.log" 2>&1 ||
     stop "Debian's security updates did not install: $(tail -n 1 "$cache/$key.log") (log: $cache/$key.log)"
   ln -s /usr/bin/python3.11 "$root/usr/local/bin/python3.11"
   ln -s python3.11 "$root/usr/local/bin/python3"
