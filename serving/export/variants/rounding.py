@@ -57,7 +57,7 @@ def compensated(prepared_fp32: bytes, quantised: bytes, calibration: Arrays) -> 
 
 
 def with_weights_of(full: bytes, partial: bytes) -> bytes:
-    """`partial`: the same net with fewer layers in INT8. Layers that both have get the weights and biases of `full`, where scales are.
+    """`partial`: the same net with fewer layers in INT8. Layers that both have get the weights and biases of `full`.
 
     What was done for one layer was done by itself, so that it need not be done again.
     """
@@ -67,8 +67,14 @@ def with_weights_of(full: bytes, partial: bytes) -> bytes:
     for node in file.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in own and stored.keys() >= {*node.input[:2]}:
             whole, scale = node.input[:2]
-            if stored[scale] == own[scale] and stored[whole].dims == own[whole].dims:
+            if stored[whole].dims != own[whole].dims:
+                continue
+            if stored[scale] == own[scale]:
                 own[whole].CopyFrom(stored[whole])
+            elif own[whole].data_type == onnx.TensorProto.INT32:  # a bias, whose layer now takes values in other steps
+                theirs, ours = (numpy_helper.to_array(of[scale]).astype(np.float64) for of in (stored, own))
+                bias = np.round(numpy_helper.to_array(stored[whole]) * theirs / np.where(ours > 0, ours, 1))
+                own[whole].CopyFrom(numpy_helper.from_array(bias.astype(np.int32), whole))
     return bytes(file.SerializeToString())
 
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from serving.export.exported_model import Arrays
-from serving.export.variants import int8, quantiser
+from serving.export.variants import int8, quantiser, rounding
 from serving.export.variants.quantiser import Static
 
 from . import nets
@@ -58,6 +58,24 @@ def test_answers_come_nearer_with_the_same_scales_and_the_same_nodes(is_per_chan
         for graph in graphs
     ]
     assert largest[1] <= largest[0] <= 64  # 7 bits stay 7
+
+
+def test_fewer_layers_in_int8_get_the_weights_and_biases_that_all_of_them_got() -> None:
+    """Also where a layer now takes its values in other steps, so that its bias is counted in others."""
+    prepared, calibration, held_out = quantiser.prepared(depthwise()), correlated(32, 1), correlated(16, 2)
+    names = [node.name for node in onnx.load_from_string(prepared).graph.node if node.op_type in ("Conv", "Clip")]
+    settings = Static(int8.EVERYTHING, is_per_channel=False, is_compensated=True)
+    full = quantiser.static(prepared, calibration, settings)
+    fewer = Static(int8.PRODUCTS_ONLY, is_per_channel=False)
+    plain = quantiser.static(prepared, calibration, fewer, frozenset(names[:2]))
+    direct = quantiser.static(
+        prepared,
+        calibration,
+        Static(int8.PRODUCTS_ONLY, is_per_channel=False, is_compensated=True),
+        frozenset(names[:2]),
+    )
+    merged = rounding.with_weights_of(full, plain)
+    assert nets.difference(direct, merged, **held_out) < 0.2 * nets.difference(direct, plain, **held_out)
 
 
 def test_a_layer_that_takes_no_values_keeps_its_plain_rounding() -> None:
