@@ -41,9 +41,7 @@ class ExportSpec:
     int8_range: str = AUTO
     seconds: float = 1.0  # of timing, per batch size
     accepts_worse: bool = False  # than the version before
-    budget_s: float = (
-        300.0  # of the search for an INT8 that passes; long for a net of 100 MB on two cores (guess, not measured)
-    )
+    budget_s: float = DEFAULT_BUDGET_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
