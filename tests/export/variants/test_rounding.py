@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
@@ -89,3 +92,20 @@ def test_a_layer_that_takes_no_values_keeps_its_plain_rounding() -> None:
     prepared = quantiser.prepared(fp32)
     plain = quantiser.static(prepared, rows, Static(int8.EVERYTHING))
     assert quantiser.static(prepared, rows, Static(int8.EVERYTHING, is_compensated=True)) == plain
+
+
+def test_a_layer_that_is_left_in_fp32_is_not_rounded_by_who_loads_the_file(tmp_path: Path) -> None:
+    """ONNX Runtime rounds the weights between a DQ and a Q by itself, with 8 bits and one scale for all channels."""
+    prepared, calibration = quantiser.prepared(depthwise()), correlated(32, 1)
+    nodes = onnx.load_from_string(prepared).graph.node
+    spatial = [node for node in nodes if node.op_type == "Conv"][1]
+    left = frozenset({spatial.name, *(node.name for node in nodes if node.input[0] == spatial.output[0])})
+    made = quantiser.static(prepared, calibration, Static(int8.PRODUCTS_ONLY), left)
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "loaded.onnx")
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED  # beyond, nodes lose their names
+    options.log_severity_level = 4
+    ort.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    loaded = {node.name: node.op_type for node in onnx.load(tmp_path / "loaded.onnx").graph.node}
+    assert loaded[spatial.name] in ("Conv", "FusedConv")
+    assert "QLinearConv" in loaded.values()
