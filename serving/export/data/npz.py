@@ -100,10 +100,10 @@ def _check_input(path: Path, tensor: Tensor, values: NDArray[Any], num_samples: 
 
 
 def _whole(tensor: Tensor, values: NDArray[Any], has_batch: bool) -> NDArray[Any]:
-    """Rows of a graph that takes [1, …] and no batch may leave out the 1; so may those of one number each."""
+    """Rows of a graph that takes [1, …], or any number, and no batch may leave out the 1; so may those of one number each."""
     if tensor.shape == (1,) and values.ndim == 1:
         return values[:, np.newaxis]
-    lacks_one = not has_batch and tensor.shape[:1] == (1,) and values.ndim == len(tensor.shape)
+    lacks_one = not has_batch and tensor.shape[:1] in ((1,), (-1,)) and values.ndim == len(tensor.shape)
     return np.expand_dims(values, 1) if lacks_one else values
 
 

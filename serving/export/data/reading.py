@@ -86,8 +86,8 @@ def read(
 
 
 def _one_image(tensor: Tensor) -> Tensor:
-    """Of a graph without batches that takes [1, channels, height, width]."""
-    is_whole = len(tensor.shape) == 4 and tensor.shape[0] == 1
+    """Of a graph without batches that takes [1, channels, height, width], or any number of those."""
+    is_whole = len(tensor.shape) == 4 and tensor.shape[0] in (1, -1)
     return replace(tensor, shape=tensor.shape[1:]) if is_whole else tensor
 
 

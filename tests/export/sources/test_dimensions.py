@@ -20,14 +20,14 @@ from serving.export.user_data import to_judge
 from .graphs import FLOAT, constant, graph, node, value, weights
 
 
-def reader(height: int | str = "?", width: int | str = "?") -> onnx.ModelProto:
+def reader(height: int | str = "?", width: int | str = "?", perm: tuple[int, ...] = (0, 2, 1)) -> onnx.ModelProto:
     """x [batch, 3, height, width] -> y [batch, width, 5], as readers of text lines are: 12 high, of any width."""
     nodes = [
         node("Conv", ["x", "k"], ["c"]),
         node("Squeeze", ["c", "two"], ["s"]),
-        node("Transpose", ["s"], ["y"], perm=[0, 2, 1]),
+        node("Transpose", ["s"], ["y"], perm=perm),
     ]
-    inputs, outputs = [value("x", FLOAT, ["-1", 3, height, width])], [value("y", FLOAT, ["-1", "?", 5])]
+    inputs, outputs = [value("x", FLOAT, ["-1", 3, height, width])], [value("y", FLOAT, ["?", "?", 5])]
     return graph(nodes, inputs, outputs, [weights("k", 5, 3, 12, 1), constant("two", 2)])
 
 
@@ -109,3 +109,13 @@ def test_a_range_that_does_not_hold_is_refused_by_the_gate(tmp_path: Path) -> No
 def test_what_was_made_up_is_told(tmp_path: Path) -> None:
     assert any("made up" in note for note in load(reader(12, "w"), tmp_path).notes)
     assert not load(reader(12, "w"), tmp_path, example=lines(20)).notes
+
+
+def test_rows_of_a_graph_that_answers_with_time_before_its_batch_become_whole_inputs(tmp_path: Path) -> None:
+    exported = load(reader(perm=(2, 0, 1)), tmp_path, example=lines(20))  # y [width, batch, 5]
+    assert exported.max_batch_size == 0
+    assert exported.inputs[0].shape == (-1, 3, 12, -1)
+    np.savez(tmp_path / "rows.npz", **lines(20))
+    data = to_judge(tmp_path / "rows.npz", exported)
+    assert data.inputs["x"].shape == (6, 1, 3, 12, 20)
+    check_graph("m-fp32", exported, None, data.inputs)

@@ -317,13 +317,13 @@ def _is_of_whole_inputs(example: Arrays | None, takes: Sequence[Port]) -> bool:
 
 
 def _as_whole_inputs(example: Arrays | None, inputs: Sequence[Port]) -> Arrays | None:
-    """A user's rows [n, …] for a graph that takes [1, …] and no batch: [n, 1, …]."""
+    """A user's rows [n, …] for a graph that takes [1, …], or any number, and no batch: [n, 1, …]."""
     if example is None:
         return None
     dims = {port.name: port.dims for port in inputs}
     return {
         name: np.expand_dims(values, 1)
-        if len(dims.get(name, ())) > 1 and dims[name][0] == 1 and np.ndim(values) == len(dims[name])
+        if len(dims.get(name, ())) > 1 and dims[name][0] in (1, -1) and np.ndim(values) == len(dims[name])
         else values
         for name, values in example.items()
     }
