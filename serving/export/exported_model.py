@@ -55,6 +55,18 @@ def spread(arrays: Arrays, most: int) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(values)[chosen] for name, values in arrays.items()}
 
 
+def stacked(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """[n, …]: answers of one output, filled up with zeros where their lengths depend on their inputs. ValueError for other ranks."""
+    if len({row.ndim for row in rows}) > 1:
+        raise ValueError("another number of dimensions from row to row")
+    shape = np.max([row.shape for row in rows], axis=0) if rows[0].ndim else ()
+    whole = np.zeros((len(rows), *shape), rows[0].dtype)
+    for place, row in enumerate(rows):
+        part: tuple[int | slice, ...] = (place, *(slice(length) for length in row.shape))
+        whole[part] = row
+    return whole
+
+
 DEFAULT_OPSET = 18  # the exporter's native one, and every Triton since 24.10 reads it
 DEFAULT_MAX_BATCH_SIZE = 32  # guess, not measured: where a small net's throughput stops growing
 

@@ -16,7 +16,7 @@ import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.exported_model import Arrays, Run
+from serving.export.exported_model import Arrays, Run, stacked
 from serving.export.large_model import weights_of
 
 VERSION: str = ort.__version__
@@ -90,7 +90,7 @@ def in_batches(run: Run, inputs: Arrays, batch_size: int, name: str = "the model
     num_rows = _num_rows(inputs)
     if batch_size == 0:
         rows = [run({key: np.asarray(values[row]) for key, values in inputs.items()}) for row in range(num_rows)]
-        return _joined(name, [[np.asarray(values)[None] for values in outputs] for outputs in rows])
+        return [_stacked(name, index, of_output) for index, of_output in enumerate(zip(*rows, strict=True))]
     batches = []
     for start in range(0, num_rows, batch_size):
         batch = {key: values[start : start + batch_size] for key, values in inputs.items()}
@@ -104,6 +104,13 @@ def _check_rows(name: str, num_rows: int, outputs: Sequence[NDArray[Any]]) -> No
         if values.ndim == 0 or len(values) != num_rows:
             size = f"{len(values)} rows" if values.ndim else "one number"
             raise CannotRun(name, num_rows, f"its output {index} has {size} for {num_rows}")
+
+
+def _stacked(name: str, index: int, of_output: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    try:
+        return stacked([np.asarray(values) for values in of_output])
+    except ValueError as error:
+        raise UserError(f"{name}: output {index} has {error}, so that rows cannot be compared") from None
 
 
 def _joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:

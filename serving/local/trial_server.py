@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from serving.cores import usable_cores
 from serving.errors import EnvironmentFault
+from serving.export.exported_model import stacked
 from serving.export.load_check import LoadResult
 from serving.export.scratch import scratch
 from serving.local import launch as launching
@@ -104,4 +104,4 @@ async def _answers(control: Control, variant: Variant, rows: Mapping[str, NDArra
         await control.infer(variant.name, record.inputs, {k: v[row] for k, v in rows.items()}, record.outputs)
         for row in range(num_rows)
     ]
-    return [np.stack(outputs) for outputs in zip(*each, strict=True)]
+    return [stacked(outputs) for outputs in zip(*each, strict=True)]

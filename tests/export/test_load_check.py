@@ -136,6 +136,27 @@ def test_a_step_with_a_state_that_the_client_keeps_is_served_at_the_lengths_of_i
     assert [tensor.name for tensor in record.outputs] == ["answer", "after"]
 
 
+def test_answers_whose_length_depends_on_their_inputs_are_served_and_compared(tmp_path: Path) -> None:
+    nodes = [
+        make_node("Greater", ["x", "zero"], ["is"]),
+        make_node("Compress", ["x", "kept"], ["some"], axis=0),
+        make_node("Squeeze", ["is"], ["kept"]),
+    ]
+    zero = onnx.numpy_helper.from_array(np.array(0, np.float32), "zero")
+    takes = [make_tensor_value_info("x", graphs.FLOAT, [6, 1])]
+    model = graphs.graph(
+        [nodes[0], nodes[2], nodes[1]], takes, [make_tensor_value_info("some", graphs.FLOAT, ["k", 1])], [zero]
+    )
+    onnx.save(model, tmp_path / "found.onnx")
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(0).standard_normal((8, 6, 1)).astype(np.float32))
+    words = (str(tmp_path / "found.onnx"), "--data", str(tmp_path / "rows.npz"), "--precision", "fp32")
+    done = export(words, tmp_path / "repository")
+    assert done.code == 0, done.said
+    record = Repository(tmp_path / "repository").variant("found-fp32").record
+    assert record.load_check.startswith("triton 2.")
+    assert record.outputs[0].shape == (-1, 1)
+
+
 def remembered(path: Path, seed: int) -> None:
     """ids [n, 1] -> vectors [n, 1, 8], with the table in weights.bin."""
     table = np.random.default_rng(seed).random((2000, 8), np.float32)
