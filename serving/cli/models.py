@@ -173,7 +173,7 @@ def export(
     refused, which is told; 1 if the model itself was.
 
     SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, xgboost:FILE, lightgbm:FILE, catboost:FILE, keras:FILE,
-    or a model that Tandem can build: digits, minilm, efficientnet-lite0, speed:NAME.
+    tensorflow:PATH, or a model that Tandem can build: digits, minilm, efficientnet-lite0, speed:NAME.
     """
     limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
     needs = room("serving.export.sources")

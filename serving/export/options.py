@@ -182,7 +182,7 @@ def _check_together(options: ExportOptions) -> None:
         raise UserError("--i-accept-ungated is for a model that there is no data for: leave off that or --data")
     if options.example is not None and (sizes := [name for name in SIZES if getattr(options, name) is not None]):
         raise UserError(f"{checks.OPTIONS[sizes[0]][0]} is for inputs that are made up, and --example gives them")
-    if options.max_batch_size == 0 and kind not in ("onnx", "module"):
+    if options.max_batch_size == 0 and kind not in ("onnx", "tensorflow", "module"):
         raise UserError(f"--max-batch 0 is for FILE.onnx and module:, and {checks.KINDS.get(kind, kind)} has batches")
     if options.precisions and "int8" not in options.precisions:
         for name in ("calibration", "int8_range", "budget_s"):
@@ -236,7 +236,7 @@ def default_name(source: str) -> str:
         return recipes.public_name(source)
     kind, rest = sources.split(source)
     last = rest.rpartition(":")[2] if kind == "module" else Path(rest).name
-    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras|ubj|json|txt|cbm)$", "", last)
+    name = re.sub(r"\.(onnx|pkl|pickle|joblib|keras|tflite|h5|hdf5|ubj|json|txt|cbm)$", "", last)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.").lower()
     for precision in PRECISIONS:
         name = name.removesuffix(f"-{precision}")

@@ -30,7 +30,7 @@ from serving.local.processes import hand_over
 from serving.local.venvs import Say, Venv
 
 # Installed, in MB, summed over the files of all packages with Python 3.11 and torch 2.15 from PyPI, which brings CUDA.
-SIZES_MB = {"onnx": 590, "xgboost": 610, "catboost": 1010, "export": 6200, "keras": 6300}
+SIZES_MB = {"onnx": 590, "xgboost": 610, "catboost": 1010, "tensorflow": 1940, "export": 6200, "keras": 6300}
 # To download, in MB: the wheels for Python 3.11 on x86_64, counted with `pip download` (2026-11-22).
 DOWNLOADS_MB = {"onnx": 146, "xgboost": 152, "export": 3160, "keras": 3168}
 _SHOWN = ("Downloading ", "Using cached ", "Installing collected packages")  # of pip's words, while the user waits

@@ -16,7 +16,7 @@ COLUMNS = {  # heading -> kinds of `applies`
     "`hf:` images": ("hf images",),
     "`hf:` texts": ("hf texts",),
     "`digits`, `efficientnet-lite0`": ("digits", "efficientnet-lite0"),
-    "`.onnx`": ("onnx",),
+    "`.onnx`, `tensorflow:`": ("onnx", "tensorflow"),
     "`sklearn:` and trees": ("sklearn", "xgboost", "lightgbm", "catboost"),
     "`--variant`": ("ready-made",),
 }

@@ -17,7 +17,15 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.progress import Progress
-from serving.export.sources.checks import TREES, check_keras, check_onnx, check_pickle, check_trees, library_in_pickle
+from serving.export.sources.checks import (
+    TREES,
+    check_keras,
+    check_onnx,
+    check_pickle,
+    check_tensorflow,
+    check_trees,
+    library_in_pickle,
+)
 from serving.repository import CLASSIFICATION, EMBEDDING, OTHER
 
 KINDS = {  # how it is spelled -> the module that reads it
@@ -26,16 +34,22 @@ KINDS = {  # how it is spelled -> the module that reads it
     "onnx": "onnx_file",
     "sklearn": "sklearn_file",
     "keras": "keras_file",
+    "tensorflow": "tensorflow_file",
     "xgboost": "tree_file",
     "lightgbm": "tree_file",
     "catboost": "tree_file",
 }
-SPELLINGS = "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, xgboost:FILE, lightgbm:FILE, catboost:FILE, keras:FILE"
+SPELLINGS = (
+    "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, xgboost:FILE, lightgbm:FILE, catboost:FILE, keras:FILE, "
+    "tensorflow:PATH"
+)
 _ENDINGS = {  # of files -> kind
     ".pkl": "sklearn",
     ".pickle": "sklearn",
     ".joblib": "sklearn",
     ".keras": "keras",
+    ".tflite": "tensorflow",
+    ".h5": "tensorflow",
     ".ubj": "xgboost",
     ".cbm": "catboost",
 }
@@ -43,6 +57,7 @@ _FILES: dict[str, Any] = {  # kinds that are one file -> its check
     "onnx": check_onnx,
     "sklearn": check_pickle,
     "keras": check_keras,
+    "tensorflow": check_tensorflow,
     **{library: partial(check_trees, kind=library) for library in TREES},
 }
 NEEDS = {  # kind -> extra
@@ -51,6 +66,7 @@ NEEDS = {  # kind -> extra
     "keras": "keras",
     "onnx": "onnx",
     "sklearn": "onnx",
+    "tensorflow": "tensorflow",
     "xgboost": "xgboost",
     "lightgbm": "onnx",
     "catboost": "catboost",
@@ -127,6 +143,7 @@ PACKAGES = {  # extra -> what it brings
     "onnx": ("numpy", "onnx", "onnxruntime"),
     "export": ("onnx", "onnxruntime", "torch", "transformers"),
     "keras": ("onnx", "onnxruntime", "torch", "keras"),
+    "tensorflow": ("onnx", "onnxruntime", "tensorflow", "tf2onnx"),
     "xgboost": ("onnx", "onnxruntime", "xgboost"),
     "catboost": ("onnx", "onnxruntime", "catboost"),
 }

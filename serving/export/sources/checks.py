@@ -35,6 +35,7 @@ KINDS = {  # kind -> what a message calls it
     TEXTS: "a text classifier",
     "module": "a module, whose own code says such things",
     "onnx": "an ONNX file",
+    "tensorflow": "a model of TensorFlow",
     "sklearn": "a pickled estimator",
     "xgboost": "a file of XGBoost",
     "lightgbm": "a file of LightGBM",
@@ -49,7 +50,8 @@ KINDS = {  # kind -> what a message calls it
 EVERY = frozenset(KINDS)
 _MODELS = EVERY - {READY_MADE}
 TABLES = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})  # what takes rows of a table
-_FILES = frozenset({"module", "onnx", "keras", *TABLES})  # that do not say all of themselves
+_GRAPHS = frozenset({"onnx", "tensorflow"})  # that are read as ONNX files
+_FILES = frozenset({"module", "keras", *_GRAPHS, *TABLES})  # that do not say all of themselves
 _TRAINED = EVERY - {SPEED}
 _QUANTISED = _MODELS - TABLES  # they stay FP32
 
@@ -57,18 +59,18 @@ OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "variant": ("--variant", frozenset({READY_MADE})),
     "precisions": ("--precision", _MODELS),
     "data": ("--data", EVERY),
-    "labels": ("--labels", frozenset({"onnx"})),
-    "preprocessing": ("--preprocessing", frozenset({"onnx"})),
-    "layout": ("--layout", frozenset({"onnx"})),
-    "dims": ("--dim", frozenset({"onnx", "module"})),
+    "labels": ("--labels", _GRAPHS),
+    "preprocessing": ("--preprocessing", _GRAPHS),
+    "layout": ("--layout", _GRAPHS),
+    "dims": ("--dim", frozenset({*_GRAPHS, "module"})),
     "calibration": ("--calibration", _QUANTISED),
     "example": ("--example", _FILES),
     "is_trusted": ("--trust", EVERY),  # a permission; --metric asks for it too
     "task": ("--task", _FILES | {*HF}),
     "opset": ("--opset", _MODELS),
     "max_batch_size": ("--max-batch", _MODELS),
-    "max_length": ("--max-length", frozenset({EMBEDDING, TEXTS, "onnx", "keras", "minilm", SPEED})),
-    "image_size": ("--image-size", frozenset({IMAGES, "onnx", "keras"})),
+    "max_length": ("--max-length", frozenset({EMBEDDING, TEXTS, *_GRAPHS, "keras", "minilm", SPEED})),
+    "image_size": ("--image-size", frozenset({IMAGES, *_GRAPHS, "keras"})),
     "pooling": ("--pooling", frozenset({EMBEDDING, "minilm"})),
     "is_normalised": ("--normalise", frozenset({EMBEDDING, "minilm"})),
     "metric": ("--metric", _TRAINED),
@@ -198,6 +200,29 @@ def check_keras(path: Path, options: SourceOptions) -> None:
             else "is not a .keras file, or only a part of one"
         )
         raise UserError(f"{path.name} {kind}: save it with Keras 3 as model.save('model.keras'), or bring it as .onnx")
+
+
+def check_tensorflow(path: Path, options: SourceOptions) -> None:
+    refuse("tensorflow", options)
+    if path.suffix == ".tflite":
+        _check_is_file(path)
+        with path.open("rb") as file:
+            if file.read(8)[4:] != b"TFL3":
+                raise UserError(f"{path.name} is no TFLite file, or only a part of one")
+        return
+    if not options.is_trusted:
+        raise UserError(
+            f"{path} is a program that TensorFlow runs, and it can write files: say --trust if you trust its maker"
+        )
+    if path.suffix in (".h5", ".hdf5"):
+        _check_is_file(path)
+        with path.open("rb") as file:
+            if file.read(4) != b"\x89HDF":
+                raise UserError(f"{path.name} is no HDF5 file, or only a part of one")
+    elif not (path / "saved_model.pb").is_file():
+        raise UserError(
+            f"{path} is no SavedModel, which is a folder with saved_model.pb; a .tflite or .h5 file is read as well"
+        )
 
 
 def _check_is_file(path: Path) -> None:

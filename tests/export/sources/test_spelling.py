@@ -44,6 +44,7 @@ def test_a_spelling_names_the_kind_and_the_rest(spec: str, expected: tuple[str, 
         ("trees.cbm", "did you mean catboost:trees.cbm?"),
         ("NET.ONNX", "its name has to end in .onnx, in small letters"),
         ("tf:saved", "is not a source"),
+        ("net.tflite", "did you mean tensorflow:net.tflite?"),
         ("C:\\models\\net", "is not a source"),
     ],
 )
