@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from serving.cuda_options import cuda_options
 from serving.decisions.plan.command import seconds
+from serving.decisions.profile import SHORT, tuning_options, tuning_words
 from serving.errors import UserError
 
 Encoding = Literal["binary", "json"]
 SHAPE = re.compile(
     r"([1-9][0-9]{0,2})[x×]([1-9][0-9]{0,2})(?:/batch=(?P<batch>[1-9][0-9]{0,4}))?(?:/delay=(?P<delay>[0-9]{1,8})us)?"
+    r"(?P<tuning>(?:/(?!batch=|delay=)[a-z][a-z0-9_]*=[A-Za-z0-9+]+)*)"
 )
 MAX_OBJECTIVE_S = 60.0  # beyond it a search would take hours
 
@@ -57,19 +60,28 @@ class Shape:
     num_threads: int
     max_batch_size: int | None = None
     queue_delay_us: int | None = None
+    tuning: tuple[str, ...] = ()  # NAME=VALUE, as in a profile
 
     @property
     def words(self) -> str:
-        """`1x2/batch=8/delay=500us`"""
+        """`1x2/batch=8/delay=500us/buckets=auto/prefer_nhwc=1`"""
         batch = "" if self.max_batch_size is None else f"/batch={self.max_batch_size}"
         delay = "" if self.queue_delay_us is None else f"/delay={self.queue_delay_us}us"
-        return f"{self.num_instances}x{self.num_threads}{batch}{delay}"
+        return f"{self.num_instances}x{self.num_threads}{batch}{delay}{tuning_words(self.tuning)}"
 
     @property
     def triton_options(self) -> list[str]:
         batch = [] if self.max_batch_size is None else ["--max-batch", str(self.max_batch_size)]
         delay = [] if self.queue_delay_us is None else ["--queue-delay-us", str(self.queue_delay_us)]
-        return ["--instances", str(self.num_instances), "--threads", str(self.num_threads), *batch, *delay]
+        return [
+            "--instances",
+            str(self.num_instances),
+            "--threads",
+            str(self.num_threads),
+            *batch,
+            *delay,
+            *tuning_options(self.tuning),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +155,9 @@ def whole_numbers(text: str, option: str, most: int) -> tuple[int, ...]:
 
 
 def shapes(text: str, option: str) -> tuple[Shape, ...]:
-    """`1x2,2x1/batch=8/delay=500us`: instances × threads of each, largest batch, wait for fuller ones. Raises UserError."""
+    """`1x2,2x1/batch=8/delay=500us/buckets=auto/prefer_nhwc=1`: instances × threads of each, largest batch, wait for fuller ones, buffers
+    for batches (`buckets=1+8`, `lengths=32+128`), options of a card. Raises UserError, for an unknown one with the nearest.
+    """
     found = []
     for word in text.split(","):
         match = SHAPE.fullmatch(word.strip())
@@ -152,8 +166,16 @@ def shapes(text: str, option: str) -> tuple[Shape, ...]:
                 f"{option} {text}: {word.strip()!r} is not INSTANCESxTHREADS, such as 1x2, 2x1/batch=8 or 1x2/delay=500us"
             )
         batch, delay = (None if match[name] is None else int(match[name]) for name in ("batch", "delay"))
-        found.append(Shape(int(match[1]), int(match[2]), batch, delay))
+        found.append(Shape(int(match[1]), int(match[2]), batch, delay, _tuning(match["tuning"], option)))
     return tuple(dict.fromkeys(found))
+
+
+def _tuning(text: str, option: str) -> tuple[str, ...]:
+    """`/buckets=1+8/prefer_nhwc=1` as NAME=VALUE. Raises UserError."""
+    parts = dict(part.split("=", 1) for part in text.split("/")[1:])
+    buffers = [f"{name}={parts.pop(short).replace('+', ',')}" for name, short in SHORT.items() if short in parts]
+    card = cuda_options((f"{name}={value}" for name, value in parts.items()), option)
+    return (*buffers, *(f"{name}={value}" for name, value in card))
 
 
 def emulation(text: str, option: str) -> tuple[str, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -14,8 +14,19 @@ from loadtest.profile.selection import EMULATED, accuracy
 from loadtest.sending.bodies import Body
 from loadtest.target import Gateway
 from serving.decisions.curves import read_curves
-from serving.decisions.profile import LoadPoint, MaxRate, Phase, Rung, ServerProfile, Settings, Timing
+from serving.decisions.profile import (
+    SHORT,
+    LoadPoint,
+    MaxRate,
+    Phase,
+    Rung,
+    ServerProfile,
+    Settings,
+    Timing,
+    tuning_options,
+)
 from serving.repository.layout import Variant
+from serving.repository.triton_config import CUDA_PARAMETERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,7 @@ def setup_of(config: Any) -> ModelSetup:
                 num_threads=int(parameters["intra_op_thread_count"]),
                 max_batch_size=int(config["max_batch_size"]),
                 queue_delay_us=int(delay_us),
+                tuning=_tuning(config, parameters),
             ),
             engine=parameters["tandem_engine"],
             allow_spinning=parameters["session.intra_op.allow_spinning"] == "1",
@@ -46,6 +58,19 @@ def setup_of(config: Any) -> ModelSetup:
         )
     except (TypeError, KeyError, ValueError, AttributeError):
         raise CannotMeasure("Triton's configuration of the model does not say how it runs") from None
+
+
+def _tuning(config: Any, parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """What Triton was told beside its own: buffers for batches, and options of a card that the variant does not say itself."""
+    found = {name: parameters[name] for name in SHORT if name in parameters}
+    for name, words in CUDA_PARAMETERS.items():
+        if name in parameters:
+            found[name] = words[int(parameters[name])] if words else parameters[name]
+    blocks = config.get("optimization", {}).get("execution_accelerators", {}).get("gpu_execution_accelerator", [])
+    for block in blocks:
+        if block["name"] == "cuda":
+            found |= {name: value for name, value in block["parameters"].items() if name != "use_tf32"}
+    return tuple(f"{name}={value}" for name, value in found.items())
 
 
 @dataclass(slots=True)
@@ -130,7 +155,8 @@ def as_profiled(server: ServerProfile) -> list[str]:
     how = server.settings
     threads = [] if server.device == "gpu" else ["--threads", str(how.num_threads)]
     batch = ["--max-batch", str(how.max_batch_size)] if how.is_batch_limited else []
-    return ["--instances", str(how.num_instances), *threads, *batch, "--queue-delay-us", str(how.queue_delay_us)]
+    own = ["--instances", str(how.num_instances), *threads, *batch, "--queue-delay-us", str(how.queue_delay_us)]
+    return [*own, *tuning_options(how.tuning)]
 
 
 def at_the_highest_rate(load: Sequence[LoadPoint], max_rates: Sequence[MaxRate]) -> float | None:

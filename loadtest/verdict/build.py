@@ -114,7 +114,8 @@ def name_of(server: ServerProfile) -> str:
     s = server.settings
     batch = f"-batch{s.max_batch_size}" if s.is_batch_limited else ""
     delay = f"-delay{s.queue_delay_us}us" if s.queue_delay_us else ""
-    return f"{server.variant}-{server.engine}-{server.device}-{s.num_instances}x{s.num_threads}{batch}{delay}"
+    tuning = s.tuning_words.replace("/", "-")
+    return f"{server.variant}-{server.engine}-{server.device}-{s.num_instances}x{s.num_threads}{batch}{delay}{tuning}"
 
 
 def _server(source: int, server: ServerProfile, priced: PricedServer | None, objective: Objective) -> ServerReport:

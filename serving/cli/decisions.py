@@ -155,8 +155,9 @@ def simulate(**options: Any) -> None:
 )
 @click.option(
     "--settings",
-    metavar="IxT[/batch=N][/delay=Nus]",
-    help="Instances × threads of Triton, largest batch, wait for fuller ones, as 1x2,2x1/batch=8. Default: as it is served.",
+    metavar="IxT[/batch=N][/delay=Nus][/NAME=VALUE…]",
+    help="Instances × threads of Triton, largest batch, wait for fuller ones, as 1x2,2x1/batch=8; buckets=auto, lengths=32+128 and "
+    "options of a card. Default: as it is served.",
 )
 @click.option(
     "--data", help="What to send: an .npz of the model's inputs, 'digits' or 'random'. Default: what its gate saw."

@@ -7,6 +7,7 @@ it but what can be read off: the most a server carries in time. Rule: what was n
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -25,6 +26,25 @@ RUNGS: tuple[Rung, ...] = get_args(Rung)
 MAX_J = 1e9  # a request that takes more is a mistake in a file: a day of a large card
 
 
+BUCKETS, LENGTHS = "batch_buckets", "bucket_lengths"
+SHORT = {BUCKETS: "buckets", LENGTHS: "lengths"}
+
+
+def tuning_words(tuning: Sequence[str]) -> str:
+    """`/buckets=1+8/prefer_nhwc=1`: what separates settings is no comma inside them."""
+    pairs = (word.partition("=") for word in tuning)
+    return "".join(f"/{SHORT.get(name, name)}={value.replace(',', '+')}" for name, _, value in pairs)
+
+
+def tuning_options(tuning: Sequence[str]) -> list[str]:
+    """As options of `tandem triton`."""
+    flags: list[str] = []
+    for word in tuning:
+        name, _, value = word.partition("=")
+        flags += [f"--{name.replace('_', '-')}", value] if name in SHORT else ["--cuda-option", word]
+    return flags
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How Triton runs the variant. Threads are an instance's; on a card they do not compute."""
@@ -36,6 +56,14 @@ class Settings:
     max_batch_size: int = 1
     queue_delay_us: int = 0
     is_batch_limited: bool = False  # below what the model was exported for
+    tuning: tuple[
+        str, ...
+    ] = ()  # NAME=VALUE: batch_buckets, bucket_lengths, and options of a card's provider; empty: its own
+
+    @property
+    def tuning_words(self) -> str:
+        """`/buckets=1+8/prefer_nhwc=1`, as `--settings` of `tandem profile` takes them."""
+        return tuning_words(self.tuning)
 
     def __post_init__(self) -> None:
         if min(self.num_instances, self.num_threads) < 1 or min(self.max_batch_size, self.queue_delay_us) < 0:
@@ -157,7 +185,8 @@ class ServerProfile:
         how = self.settings
         batch = f", batches of {how.max_batch_size} at most" if how.is_batch_limited else ""
         delay = f", waiting {how.queue_delay_us} µs for fuller ones" if how.queue_delay_us else ""
-        return f"{self.variant} on {self.engine}, {how.num_instances} × {how.num_threads}{batch}{delay}"
+        tuning = f", {' '.join(how.tuning)}" if how.tuning else ""
+        return f"{self.variant} on {self.engine}, {how.num_instances} × {how.num_threads}{batch}{delay}{tuning}"
 
     def max_rate_rps(self, objective_s: float, batch_size: int = 1) -> MaxRate | None:
         """As measured for this objective, or for a stricter one, which is then a lower bound; None where neither was.

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from serving.decisions.plan.result import Plan, PoolPlan, PricedServer
-from serving.decisions.profile import Settings
+from serving.decisions.profile import SHORT, Settings
 from serving.decisions.wording import machine
 from serving.errors import UserError
 
@@ -71,7 +71,7 @@ def _pool_settings(pool: PoolPlan) -> dict[str, Any]:
     }
     if (cold_start_s := pool.chosen.server.cold_start_s) is not None:
         said["cold_start_s"] = round(cold_start_s, 3)
-    return said | _triton(pool.chosen.server.settings)
+    return said | _triton(pool.chosen.server.settings) | _tuning(pool.chosen.server.settings)
 
 
 def _price(priced: PricedServer) -> float:
@@ -84,6 +84,18 @@ def _triton(settings: Settings) -> dict[str, int]:
     batches = {"queue_delay_us": settings.queue_delay_us, "max_batch": settings.max_batch_size}
     of_batches = batches if settings.max_batch_size > 0 else {}
     return {"instances": settings.num_instances, "threads": settings.num_threads, **of_batches}
+
+
+def _tuning(settings: Settings) -> dict[str, Any]:
+    """As tandem.yaml has it."""
+    said: dict[str, Any] = {}
+    for word in settings.tuning:
+        name, _, value = word.partition("=")
+        if name in SHORT:
+            said[name] = value if value == "auto" else [int(number) for number in value.split(",")]
+        else:
+            said.setdefault("cuda", {})[name] = value
+    return said
 
 
 # -- the chart ---------------------------------------------------------------------------------------------------------
@@ -104,6 +116,10 @@ def values_yaml(plan: Plan, origin: Origin) -> str:
     notes = [
         "For `helm install -f`. Set auth.existingSecret yourself, and modelRepository for models that are not in the image."
     ]
+    if any(pool.chosen.server.settings.tuning for pool in plan.pools):
+        notes.append(
+            "Buffers for batches and options of a card, which this plan was measured with, are in tandem.yaml and not in the chart."
+        )
     if "gpu" in names:
         notes.append(
             "GPU pools run NVIDIA's image, which takes instances, threads, batches and delay from the model repository, not from here. "

@@ -170,6 +170,20 @@ def test_the_settings_are_read_by_tandem_up_with_all_that_was_planned(plan: Any,
     assert settings.models["digits"].objective.latency_s == 0.02
 
 
+def test_buffers_that_were_measured_are_planned_and_the_chart_says_that_it_has_none(
+    plan: Any, tmp_path: Path, files: Files
+) -> None:
+    profile = json.loads(files.cpu.read_text())
+    for server in profile["servers"]:
+        server["settings"]["tuning"] = ["batch_buckets=1,8", "bucket_lengths=32"]
+    files.cpu.write_text(json.dumps(profile))
+    assert plan("--output", tmp_path / "planned")[0] == 0
+    told = UpConfig(tmp_path / "planned" / "tandem.yaml")
+    asked = overrides_of(told.settings(read_pools(told.values((), ()), has_gpu=False)), "cpu")
+    assert (asked.batch_buckets, asked.bucket_lengths) == ("1,8", "32")
+    assert "not in the chart" in (tmp_path / "planned" / "values.yaml").read_text()
+
+
 def test_each_file_says_from_what_it_came_and_nothing_of_it_can_end_its_comment(
     plan: Any, tmp_path: Path, files: Files
 ) -> None:

@@ -53,6 +53,22 @@ def test_settings_may_limit_batches_and_wait_for_fuller_ones() -> None:
     assert [one.words for one in (both, batch)] == ["1x2/batch=8/delay=500us", "2x1/batch=4"]
 
 
+def test_settings_may_have_buffers_and_options_of_a_card() -> None:
+    text = "1x1/batch=8/buckets=1+8/lengths=32/prefer_nhwc=true/cudnn_conv_algo_search=HEURISTIC"
+    [one] = shapes(text, "--settings")
+    assert one.tuning == ("batch_buckets=1,8", "bucket_lengths=32", "cudnn_conv_algo_search=HEURISTIC", "prefer_nhwc=1")
+    buffers = ["--batch-buckets", "1,8", "--bucket-lengths", "32"]
+    options = ["--cuda-option", "cudnn_conv_algo_search=HEURISTIC", "--cuda-option", "prefer_nhwc=1"]
+    assert one.triton_options[6:] == [*buffers, *options]
+    assert shapes(one.words, "--settings") == (one,)
+
+
+@pytest.mark.parametrize("text", ["1x1/prefer_nhcw=1", "1x1/bucket=auto", "1x1/cudnn_conv_algo_search=FAST"])
+def test_an_option_that_no_card_has_is_told(text: str) -> None:
+    with pytest.raises(UserError, match=r"--settings.*(prefer_nhwc|unknown key|cudnn_conv_algo_search)"):
+        shapes(text, "--settings")
+
+
 @pytest.mark.parametrize(
     "text", ["", "2", "0x2", "2x0", "1x2x3", "ax2", "1000x1", "1x2/batch=0", "1x2/delay=5ms", "1x2/delay=1us/batch=2"]
 )
