@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -331,3 +332,12 @@ def test_a_marker_that_is_not_ours_marks_nothing(content: str, tmp_path: Path, m
     marker.parent.mkdir(parents=True)
     marker.write_text(content)
     assert find(ENGINES["cpu"]) is None
+
+
+@pytest.mark.parametrize(("variable", "has_cuda"), [({}, True), ({"TANDEM_SYSTEM_CUDA": "1"}, False)])
+def test_where_cuda_is_installed_its_wheels_can_be_left_out(variable: dict[str, str], has_cuda: bool) -> None:
+    say = "from serving.local.environments import ENGINES; print(*ENGINES['gpu'].pins)"
+    there = {**{name: text for name, text in os.environ.items() if name != "TANDEM_SYSTEM_CUDA"}, **variable}
+    pins = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True, env=there).stdout
+    assert "onnxruntime-gpu==" in pins
+    assert ("nvidia-cublas==" in pins) == has_cuda
