@@ -239,6 +239,13 @@ ROWS = (
         "NHWC",
         ("either-layout.onnx", "--model", "model", "--i-accept-ungated", *QUICK),
     ),
+    Row(
+        "dims",
+        ("--dim", "length=4"),
+        lambda done: done.record().inputs[0].shape,
+        (4,),
+        ("open-length.onnx", "--model", "model", "--i-accept-ungated", *QUICK),
+    ),
     Row("is_trusted", ("--trust",), lambda done: done.code, 0, ("sklearn:plain.pkl", "--i-accept-ungated", *QUICK)),
     Row("task", ("--task", "embedding"), lambda done: done.record().task, "embedding"),
     Row("opset", ("--opset", "20"), _opset, 20),
@@ -424,7 +431,7 @@ def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> N
 def test_every_field_stands_in_the_table_of_what_reads_it_and_every_kind_is_in_it() -> None:
     fields = set(command.ExportOptions.__dataclass_fields__)
     assert fields - {"source", "repository", "model", "kind"} == {*checks.OPTIONS}
-    assert {*SourceOptions.__dataclass_fields__} - {"example_name"} <= {*checks.OPTIONS}
+    assert {*SourceOptions.__dataclass_fields__} - {"example_name", "is_from_data", "weights"} <= {*checks.OPTIONS}
     kinds = {kind for kind in sources.KINDS if kind not in checks.FINER} | {*checks.HF, *recipes.TRAINED}
     assert kinds | {checks.SPEED, checks.READY_MADE} == {*checks.KINDS}
 
@@ -911,9 +918,11 @@ def test_a_scalar_that_takes_a_models_batch_away_is_named(folder: Path, tmp_path
     np.savez(tmp_path / "rows.npz", **arrays)
     words = (str(tmp_path / "scalar.onnx"), "--data", str(tmp_path / "rows.npz"), *QUICK)
     done = run(words, tmp_path / "new")
-    assert done.code == 2
-    assert f"{scalar} has no dimensions" in done.said
-    assert "has shape [n, 4], want FP32 [n, -1, 4]" in done.said
+    assert done.code == 0, done.said
+    assert "served without batches" in done.said
+    assert scalar in done.said
+    record = done.record("scalar-fp32")
+    assert (record.max_batch_size, record.inputs[0].shape) == (0, (-1, 4))
 
 
 def test_an_onnx_file_is_tried_on_the_rows_of_the_data_first(folder: Path, tmp_path: Path) -> None:

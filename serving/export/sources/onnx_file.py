@@ -146,7 +146,19 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     exported = to_exported_model(graph, options, _source(original, graph, options, name), name)
     exported = with_user_settings(exported, options, name)
     progress(step, _STEPS, _STEPS)
-    return replace(exported, ranges=ranges, notes=(*notes, *_for_few_servers(graph), *_made_up(graph, options)))
+    return replace(
+        exported,
+        ranges=ranges,
+        notes=(*_without_batches(graph, options), *notes, *_for_few_servers(graph), *_made_up(graph, options)),
+    )
+
+
+def _without_batches(graph: RunnableGraph, options: SourceOptions) -> tuple[str, ...]:
+    if graph.has_batch or options.max_rows == 0:
+        return ()
+    return (
+        f"served without batches, each request one whole input: {graph.change.removeprefix('served without batches: ')}",
+    )
 
 
 def _for_few_servers(graph: RunnableGraph) -> tuple[str, ...]:

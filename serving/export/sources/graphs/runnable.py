@@ -222,7 +222,10 @@ def runnable(
     options = _in_layout(options, takes)
     if options.example is None:
         examples.check_sizes(rows, options.image_size, options.max_length, name)
-    change = "no batch dimension" if options.max_rows > 0 else "without batches, as asked"
+    scalar = batching.scalar(takes, gives)
+    change = f"no batch dimension{f': {scalar} has none' if scalar else ''}"
+    if options.max_rows == 0:
+        change = "without batches, as asked"
     may_batch = options.max_rows > 0 and batching.may_have_batch((*takes, *gives))
     if may_batch and not _is_of_whole_inputs(options.example, takes):
         for graph, how in batching.candidates(model):
@@ -233,7 +236,7 @@ def runnable(
     try:
         return _without_batch(model, change, options, name, ranges)
     except examples.ShapeMismatch as error:
-        if (scalar := batching.scalar(takes, gives)) is None:
+        if scalar is None:
             raise
         raise UserError(
             f"{error}: {scalar} has no dimensions, so {name} has no batch and each row is a whole input; "
