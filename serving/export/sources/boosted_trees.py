@@ -25,6 +25,7 @@ from skl2onnx.common.shape_calculator import (  # type: ignore[import-untyped, u
 from serving.export.sources import xgboost_trees
 
 LIBRARIES = ("lightgbm", "xgboost", "catboost")
+_NAN_BORDER = 1e38  # CatBoost keeps NaN apart by a border at the end of float32's range
 _ALIAS = "Tandem"  # before an operator's name while skl2onnx converts
 _CLASSIFIER_OPTIONS = {"nocl": [True, False], "zipmap": [True, False]}
 _ESTIMATORS = {  # library -> (its classifiers, its other estimators)
@@ -96,7 +97,8 @@ def splits(part: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     elif library == "xgboost" and hasattr(part, "get_booster"):
         return xgboost_trees.splits(part.get_booster())
     elif library == "catboost" and hasattr(part, "get_borders"):
-        pairs = [(feature, border) for feature, borders in part.get_borders().items() for border in borders]
+        borders = [(feature, border) for feature, found in part.get_borders().items() for border in found]
+        pairs = [(feature, border) for feature, border in borders if abs(border) < _NAN_BORDER]
     else:
         return None
     return np.array([feature for feature, _ in pairs], np.int64), np.array([value for _, value in pairs], np.float64)
