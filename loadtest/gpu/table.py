@@ -119,7 +119,8 @@ def _joules(setup: Setup, name: str, variant: str, engine: str, batch_size: int)
         except (WorkerLost, WorkerRefused) as failure:
             raise CannotMeasure(f"{name} {variant} on {engine}: {failure}") from None
     energy = Energy(name, variant, engine, batch_size, tuple(joules), tuple(rates))
-    return Found(energy_checks(energy, setup.report().findings), Findings(energies=(energy,)))
+    beside = Findings() if setup.is_quick else setup.report().findings  # milliseconds tell nothing of a rate
+    return Found(energy_checks(energy, beside), Findings(energies=(energy,)))
 
 
 def energy_checks(energy: Energy, found: Findings) -> tuple[Check, ...]:
