@@ -76,6 +76,7 @@ def test_a_spoilt_variant_is_refused_with_its_reason(
 def test_every_refusal_of_the_gates_is_known_here() -> None:
     found = {one for one in limits.Refusal.__subclasses__() if one.__module__ == limits.__name__}
     elsewhere = {limits.FrameworkDiffers, limits.NotDynamic, limits.Degenerate}  # test_graph.py
+    elsewhere |= {limits.TypeNotProven}  # of a card
     assert found == {r for r, _, _ in SPOILT} | {AnswersMoved, AnswersDiffer, ShapesDiffer} | elsewhere
 
 
@@ -110,7 +111,7 @@ def test_a_sound_variant_passes_with_every_number_and_its_limit(
     assert [(check.metric, check.limit, check.reference) for check in gate.checks] == [
         ("top1", pytest.approx(top1 - 0.01), pytest.approx(top1)),
         ("agreement", None, None),  # labels judge better
-        ("probability_difference", 0.5, None),
+        ("probability_difference", 0.25, None),
         ("row_difference", 0.001, None),
     ]
     assert all(check.is_default_limit and check.has_passed for check in gate.checks)
