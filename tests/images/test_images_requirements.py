@@ -21,13 +21,14 @@ STARTS = {
         "serving.gateway.serve",
         "serving.export.verify",
         "serving.export.inventory",
+        "serving.export.inventory_tables",
         "serving.keys.changes",
         "serving.cluster.scaler.command",
     ),
     "triton.txt": ("serving.local.triton", "serving.local.environments"),
 }
 # `tandem verify` asks the gates again with these, and says what is missing; the chart's init container verifies digests alone.
-TO_GATE = {"onnx", "onnxruntime", "scikit-learn"}
+TO_GATE = {"onnx", "onnxruntime", "scikit-learn", "scipy"}
 # A scaler outside of a cluster reads a kubeconfig with these, and says what is missing; in a pod it has a token.
 OUTSIDE = {"kubernetes"}
 # Wanted by a distribution on the list, and left out: by whom, and why it is never imported.

@@ -202,7 +202,7 @@ LARGER = (FLOWERS.mean(axis=0) < FLOWERS).astype(int)[:, :3]
         (make_pipeline(StandardScaler(), MiniBatchKMeans(3, n_init=1)), None, {"distances": 3, "label": 1}),
         (GaussianMixture(3, random_state=0), None, {"probabilities": 3, "label": 1}),
         (MultiOutputClassifier(GaussianNB()), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}),
-        (RandomForestClassifier(5), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}),
+        (RandomForestClassifier(5, random_state=0), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}),
         (OneVsRestClassifier(LogisticRegression()), LARGER, {"probabilities": 3, "label": 3}),
         (MLPClassifier((8,), max_iter=9, random_state=0), LARGER, {"probabilities": 3, "label": 3}),
         (MultiOutputRegressor(Ridge()), FLOWERS[:, :2], {"prediction": 2}),
@@ -626,7 +626,7 @@ def test_a_model_that_made_up_inputs_break_asks_for_real_ones(export: Any) -> No
 
 @pytest.mark.parametrize(
     ("task", "says"),
-    [("classification", "is not a classifier: it holds a regressor"), ("regression", "unknown task 'regression'")],
+    [("classification", "is not a classifier: it holds a regressor"), ("regresion", "unknown task 'regresion'")],
 )
 def test_a_task_that_it_cannot_have_is_refused(export: Any, task: str, says: str) -> None:
     with pytest.raises(UserError, match=says):

@@ -256,7 +256,7 @@ def test_the_receipt_says_what_answered(words: Running) -> None:
     assert reply.headers["Tandem-Pool"] == "cpu"
     assert reply.headers["Tandem-Variant"] == "fp32"
     assert reply.headers["Tandem-Engine"] == "cpu"
-    assert reply.headers["Tandem-Gate"] == "passed"
+    assert reply.headers["Tandem-Gate"] == "untrained: speed only"
     assert reply.headers["Tandem-Reason"] == "only_pool"
     assert reply.headers["Tandem-Model-Digest"].startswith("sha256:")
     timing = reply.headers["Server-Timing"]
