@@ -223,7 +223,11 @@ def other_digits() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(b"no model", "does not serve it"), (other_digits(), "gives other answers")]
+    ("content", "says"),
+    [
+        pytest.param(b"no model", "does not serve it", marks=pytest.mark.thorough),
+        (other_digits(), "gives other answers"),
+    ],
 )
 def test_a_variant_that_triton_does_not_load_or_answers_otherwise_is_refused_and_the_model_is_served(
     tmp_path: Path, spoiling: Callable[[str, bytes], None], content: bytes, says: str

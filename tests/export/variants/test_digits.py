@@ -97,6 +97,7 @@ def test_making_int8_twice_gives_the_same_bytes(fp32: bytes, learn: Arrays) -> N
     assert next(candidates("int8", fp32, few)).model == next(candidates("int8", fp32, few)).model
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_making_variants_leaves_no_files_behind_and_prints_nothing(
     fp32: bytes, learn: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
