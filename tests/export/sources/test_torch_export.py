@@ -175,6 +175,6 @@ def test_names_that_do_not_fit_are_refused(inputs: dict[str, Any], outputs: list
         export(Chain(), {name: torch.zeros(shape) for name, shape in inputs.items()}, outputs)
 
 
-def test_an_example_too_short_to_stay_dynamic_is_a_mistake_of_ours() -> None:
-    with pytest.raises(ValueError, match=r"shorter.*2.*0"):
+def test_an_example_too_short_for_an_open_axis_is_refused() -> None:
+    with pytest.raises(UserError, match=r"shorter.*2.*0"):
         export(torch.nn.Linear(3, 2), {"x": torch.zeros(1, 3)}, ["y"])
