@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import random
 import socket
+import sys
+from collections import deque
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from serving.errors import UserError
 
 NUM_TRIED = 8000  # ports; a guess, not measured
+NUM_RESERVED = 64  # at most, by a process; a guess at how many are found before the first is listened on
+
+_reserved: deque[socket.socket] = deque()
 
 
 def require_free(host: str, port: int, option: str) -> None:
@@ -28,7 +33,7 @@ def require_free(host: str, port: int, option: str) -> None:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that are free now, all different.
+    """Ports that are free now, all different, and are found by no other process of Tandem's before a server has begun to listen on them.
 
     Below those that the system hands out by itself, one of which may be a connection's before a server that starts slowly listens on it.
     """
@@ -40,8 +45,25 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
             if len(ports) == count:
                 break
             with suppress(OSError):
-                ports.append(int(probes.enter_context(socket.create_server((host, port))).getsockname()[1]))
+                found = int(probes.enter_context(socket.create_server((host, port))).getsockname()[1])
+                _reserve(found)
+                ports.append(found)
     return ports
+
+
+def _reserve(port: int) -> None:
+    """For as long as this process runs, or until it has reserved many more. Raises OSError where another process has it."""
+    if sys.platform != "linux":
+        return
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(f"\0tandem-port-{port}")  # an abstract name: in no file, and gone with the process
+    except OSError:
+        holder.close()
+        raise
+    if len(_reserved) == NUM_RESERVED:
+        _reserved.popleft().close()
+    _reserved.append(holder)
 
 
 def _first_handed_out(file: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> int:

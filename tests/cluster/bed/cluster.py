@@ -9,9 +9,7 @@ import base64
 import fcntl
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +23,7 @@ from typing import Any, TextIO
 
 import yaml
 
+from serving.ports import free_ports
 from tests.cluster.bed.api import Answered, Api, Object, trusting, until
 from tests.cluster.bed.build import Programs
 from tests.cluster.bed.parts import MANIFESTS, Layout, Part, Ports, parts
@@ -47,7 +46,7 @@ class Failed(Exception):
 class Bed:
     def __init__(self, programs: Programs, say: Callable[[str], None] = lambda _: None) -> None:
         sweep()
-        self.layout = Layout(Path(tempfile.mkdtemp(prefix="bed-")), programs, free_ports())
+        self.layout = Layout(Path(tempfile.mkdtemp(prefix="bed-")), programs, Ports(*free_ports(len(fields(Ports)))))
         self._alive = held(self.layout.folder / ALIVE)
         self.seconds: dict[str, float] = {}  # of each part, and in all
         self._say = say
@@ -228,21 +227,6 @@ def sweep() -> None:
 def is_true(it: Object, condition: str) -> bool:
     conditions: list[Any] = it.get("status", {}).get("conditions") or []  # null of a kind that is new
     return any(of["type"] == condition and of["status"] == "True" for of in conditions)
-
-
-def free_ports() -> Ports:
-    """Below the range from which the kernel gives ports to outgoing connections: a part that is down for a while finds its port again."""
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    found: set[int] = set()
-    while len(found) < len(fields(Ports)):
-        port = random.randrange(min(15000, lowest - 1000), lowest)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.add(port)
-    return Ports(*found)
 
 
 __all__ = ["Answered", "Bed", "Broken", "Failed", "Part"]
