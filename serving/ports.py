@@ -61,7 +61,7 @@ def _reserve(port: int) -> None:
     except OSError:
         holder.close()
         raise
-    if len(_reserved) == NUM_RESERVED:
+    while len(_reserved) >= NUM_RESERVED:
         _reserved.popleft().close()
     _reserved.append(holder)
 

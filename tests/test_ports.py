@@ -19,7 +19,8 @@ sys.stdin.read()
 def test_two_processes_find_different_ports_although_none_listens_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "NUM_TRIED", 40)
     with subprocess.Popen([sys.executable, "-c", FIND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
-        assert it.stdin and it.stdout
+        assert it.stdin is not None
+        assert it.stdout is not None
         theirs = {int(port) for port in it.stdout.readline().split()}
         ours = set(ports.free_ports(20))
         it.stdin.close()
