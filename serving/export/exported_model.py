@@ -59,11 +59,16 @@ def stacked(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """[n, …]: answers of one output, filled up with zeros where their lengths depend on their inputs. ValueError for other ranks."""
     if len({row.ndim for row in rows}) > 1:
         raise ValueError("another number of dimensions from row to row")
-    shape = np.max([row.shape for row in rows], axis=0) if rows[0].ndim else ()
-    whole = np.zeros((len(rows), *shape), rows[0].dtype)
-    for place, row in enumerate(rows):
-        part: tuple[int | slice, ...] = (place, *(slice(length) for length in row.shape))
-        whole[part] = row
+    shape = tuple(np.max([row.shape for row in rows], axis=0)) if rows[0].ndim else ()
+    return np.stack([filled(row, shape) for row in rows])
+
+
+def filled(values: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
+    """Fills up with zeros to a shape that is nowhere smaller."""
+    if values.shape == tuple(shape):
+        return values
+    whole = np.zeros(shape, values.dtype)
+    whole[tuple(slice(length) for length in values.shape)] = values
     return whole
 
 

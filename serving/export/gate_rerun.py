@@ -25,7 +25,7 @@ from serving.export.exported_model import Run
 from serving.export.gates import file, rows
 from serving.export.gates.limits import QUALITY, ROW_DIFFERENCE, RULES, NonFinite, RowsDiffer, digits
 from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.tasks import Measurement, Rows, measure
+from serving.export.gates.tasks import Measurement, Rows, comparable, measure
 from serving.export.large_model import read_model
 from serving.export.onnx_session import Session
 from serving.export.progress import Progress
@@ -110,13 +110,14 @@ class Rerun:
 
     def _measured(self, variant: Variant, answers: list[NDArray[Any]]) -> tuple[list[Check], list[str]]:
         """Returns (the recorded checks with present values, notes on what could not be computed)."""
-        reference, gate = self._fp32_answers(), variant.record.gate
-        if [a.shape for a in answers] != [r.shape for r in reference]:
+        gate = variant.record.gate
+        ours, reference = comparable(variant.record.task, answers, self._fp32_answers())
+        if [a.shape for a in ours] != [r.shape for r in reference]:
             raise UserError(f"{variant.name} answers in other shapes than {self._fp32.name}")
         labels = self._data.labels if any(check.metric in QUALITY for check in gate.checks) else None
         shares = file.probability_outputs(read_model(self._fp32))
         rows_of = Rows(variant.record.task, labels, _class_names(self._fp32), self._data.inputs, probabilities=shares)
-        found = {m.metric: m for m in measure(rows_of, answers, reference)}
+        found = {m.metric: m for m in measure(rows_of, ours, reference)}
         checks, missing = [], []
         for recorded in gate.checks:
             if recorded.metric == ROW_DIFFERENCE:

@@ -16,7 +16,7 @@ import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
-from serving.export.exported_model import Arrays, Run, stacked
+from serving.export.exported_model import Arrays, Run, filled, stacked
 from serving.export.large_model import weights_of
 
 VERSION: str = ort.__version__
@@ -86,7 +86,10 @@ def answers(model: bytes, inputs: Arrays, batch_size: int, name: str = "the mode
 
 
 def in_batches(run: Run, inputs: Arrays, batch_size: int, name: str = "the model") -> list[NDArray[Any]]:
-    """Computes all outputs for every row, [n, …] each. `batch_size` 0: `run` takes one row without a batch dimension."""
+    """Computes all outputs for every row, [n, …] each; shorter answers are filled up with zeros, where lengths depend on inputs.
+
+    `batch_size` 0: `run` takes one row without a batch dimension. Raises CannotRun, and UserError where even ranks differ.
+    """
     num_rows = _num_rows(inputs)
     if batch_size == 0:
         rows = [run({key: np.asarray(values[row]) for key, values in inputs.items()}) for row in range(num_rows)]
@@ -115,14 +118,13 @@ def _stacked(name: str, index: int, of_output: Sequence[NDArray[Any]]) -> NDArra
 
 def _joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
     joined = []
-    for index in range(len(parts[0])):
-        of_output = [part[index] for part in parts]
-        if len(shapes := sorted({values.shape[1:] for values in of_output})) > 1:
+    for index, of_output in enumerate(zip(*parts, strict=True)):
+        if len({values.ndim for values in of_output}) > 1:
             raise UserError(
-                f"{name}: output {index} is {list(shapes[0])} for one row and {list(shapes[-1])} for another, so that "
-                "rows cannot be compared; give inputs of one length"
+                f"{name}: output {index} has another number of dimensions from batch to batch, so that rows cannot be compared"
             )
-        joined.append(np.concatenate(of_output))
+        longest = np.max([values.shape[1:] for values in of_output], axis=0) if of_output[0].ndim > 1 else ()
+        joined.append(np.concatenate([filled(values, (len(values), *longest)) for values in of_output]))
     return joined
 
 

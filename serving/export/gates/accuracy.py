@@ -30,7 +30,7 @@ from serving.export.gates.limits import (
     spoken,
 )
 from serving.export.gates.metrics import count_non_finite
-from serving.export.gates.tasks import Rows, measure
+from serving.export.gates.tasks import Rows, comparable, measure
 from serving.export.onnx_session import CannotRun, Session, in_batches
 from serving.repository import AGREEMENT, LABELS, NOTHING, OTHER, UNTRAINED, Check, Gate
 
@@ -57,7 +57,7 @@ def judge(
     provider where another engine computes the variant (BF16): one batch of inputs -> all outputs. `names`: of the classes.
     """
     limits, candidate = limits or Limits(), _Candidate(name, model, max_batch_size, run)
-    answers = candidate.answers(data.inputs)
+    answers, reference = comparable(task, candidate.answers(data.inputs), reference)
     _check_comparable(name, answers, reference, reference_name)
     checks = custom_checks(metric, reference, answers, data.labels) if metric else []
     where = f"{data.name}: labels"

@@ -93,7 +93,8 @@ class _GraphCheck:
                 together = rows.answers_together(self._name, self._session.run, self._example, size)
             except RowsDiffer as problem:
                 raise NotDynamic(self._name, "the batch dimension", size, problem.problem) from None
-            difference = rows.worst_difference(together, [rows.repeated(values, size) for values in alone])
+            of_each = [rows.repeated(values, size) for values in alone]
+            difference = rows.worst_difference(*rows.as_long(together, of_each))
             if not difference <= self._limit:
                 raise RowsDiffer(self._name, size, f"a row changes by {difference:.2g} (at most {self._limit:g})")
 

@@ -20,7 +20,7 @@ from serving.export.data.dataset import Dataset
 from serving.export.gates.custom import Metric, custom_checks
 from serving.export.gates.file import probability_outputs
 from serving.export.gates.limits import QUALITY, RULES, Limits, Refusal, digits
-from serving.export.gates.tasks import Rows, measure
+from serving.export.gates.tasks import Rows, comparable, measure
 from serving.repository import Check, Previous, Variant
 
 Outputs = Sequence[NDArray[Any]]
@@ -65,7 +65,10 @@ def compare(
     where = f"{data.name}: labels"
     rows = Rows(task, data.labels, names, data.inputs, where, probability_outputs(model))
     try:
-        theirs = onnx_session.answers(content, data.inputs, record.max_batch_size, f"version {record.model_version}")
+        theirs: Outputs = onnx_session.answers(
+            content, data.inputs, record.max_batch_size, f"version {record.model_version}"
+        )
+        answers, theirs = comparable(task, answers, theirs)
         checks = _checks(rows, answers, theirs, limits) if _are_alike(answers, theirs) else []
     except (GateRefused, UserError) as problem:
         return Comparison(None, str(problem))

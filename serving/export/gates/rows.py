@@ -5,15 +5,18 @@ Rule: batches are full ones of the sizes that the record names; where there are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.exported_model import Arrays, Run
+from serving.export.exported_model import Arrays, Run, filled
 from serving.export.gates.limits import RowsDiffer
 from serving.export.gates.metrics import row_difference
 from serving.export.onnx_session import CannotRun, in_batches
+
+Outputs = Sequence[NDArray[Any]]
 
 
 def batch_sizes(max_batch_size: int) -> tuple[int, ...]:
@@ -30,8 +33,7 @@ def largest_row_difference(name: str, run: Run, inputs: Arrays, max_batch_size: 
     worst, at = 0.0, 1
     for size in sizes[1:]:
         together = answers_together(name, run, _first(inputs, size), size)
-        of_each = [repeated(values, size) for values in alone]
-        difference = worst_difference(together, of_each)
+        difference = worst_difference(*as_long(together, [repeated(values, size) for values in alone]))
         if not difference <= worst:
             worst, at = difference, size
     return worst, at
@@ -42,6 +44,19 @@ def worst_difference(together: list[NDArray[Any]], alone: list[NDArray[Any]]) ->
     if [values.shape for values in together] != [values.shape for values in alone]:
         return float("inf")
     return float(np.max([row_difference(a, b) for a, b in zip(together, alone, strict=True)]))
+
+
+def as_long(ours: Outputs, theirs: Outputs) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Returns both with the shorter rows filled up with zeros, as `in_batches` does; outputs of other ranks stay as they are."""
+    pairs = [_both_as_long(a, b) for a, b in zip(ours, theirs, strict=True)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _both_as_long(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    if a.ndim != b.ndim or len(a) != len(b):
+        return a, b
+    shape = tuple(map(max, a.shape, b.shape))
+    return filled(a, shape), filled(b, shape)
 
 
 def answers_together(name: str, run: Run, inputs: Arrays, size: int) -> list[NDArray[Any]]:

@@ -56,11 +56,16 @@ class Measurement:
 
 
 def measure(rows: Rows, answers: Outputs, reference: Outputs) -> list[Measurement]:
-    """Both are all outputs, [n, …] each, of the same shapes. Raises UserError for labels or outputs that do not fit the task."""
+    """Both are all outputs, [n, …] each, as `comparable` gives them. Raises UserError for labels or outputs that do not fit the task."""
     by_task = _TASKS.get(rows.task, _other)
     if all(values.dtype.kind != "f" for values in reference) and by_task not in _DECIDED:
         return [Measurement("agreement", metrics.agreement(answers[0], reference[0]))]
     return by_task(rows, answers, reference)
+
+
+def comparable(task: str, answers: Outputs, reference: Outputs) -> tuple[Outputs, Outputs]:
+    """Returns both in the same shapes where only the number of boxes that were found differs: the fewer are filled up with zeros."""
+    return boxes.as_many(answers, reference) if task == DETECTION else (answers, reference)
 
 
 def _floats(reference: Outputs, num_dimensions: int | None = None) -> list[int]:

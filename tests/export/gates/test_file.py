@@ -7,6 +7,7 @@ import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import Arrays
+from serving.export.gates import rows
 from serving.export.gates.file import Interface, check_file, row_limit
 from serving.export.gates.limits import NonFinite
 from serving.export.onnx_session import CannotRun, Session, answers, in_batches
@@ -112,12 +113,37 @@ def test_bytes_that_do_not_load_are_told() -> None:
         Session("m", b"GIF89a")
 
 
-def test_rows_of_different_lengths_are_told() -> None:
-    def ragged(inputs: Arrays) -> list[np.ndarray]:
-        return [np.zeros((len(inputs["x"]), int(inputs["x"][0, 0])))]
+def counting(inputs: Arrays) -> list[np.ndarray]:
+    """x [n, 1] -> 1 to x [n, the largest x], filled up with zeros within a batch; without a batch the same of one."""
+    up_to = np.arange(1, int(inputs["x"].max()) + 1)
+    return [np.where(up_to <= inputs["x"], up_to, 0)]
 
-    with pytest.raises(UserError, match=r"output.*0.*\[1\].*\[2\]"):
-        in_batches(ragged, {"x": np.array([[1], [2]])}, 1)
+
+COUNTS = {"x": np.array([[1], [2], [0], [3]])}
+
+
+@pytest.mark.parametrize("batch_size", [0, 1, 2])
+def test_rows_of_different_lengths_are_filled_up_with_zeros(batch_size: int) -> None:
+    [found] = in_batches(counting, COUNTS, batch_size)
+    assert found.tolist() == [[1, 0, 0], [1, 2, 0], [0, 0, 0], [1, 2, 3]]
+
+
+def test_a_row_that_its_batch_fills_up_is_the_same_row() -> None:
+    assert rows.largest_row_difference("m", counting, COUNTS, 4) == (0, 1)
+
+    def longer(inputs: Arrays) -> list[np.ndarray]:
+        return [counting(inputs)[0] + 1]
+
+    assert rows.largest_row_difference("m", longer, COUNTS, 4)[0] > 0.1
+
+
+def test_rows_of_different_ranks_are_told() -> None:
+    def odd(inputs: Arrays) -> list[np.ndarray]:
+        return [np.zeros((1, *[2] * int(inputs["x"].max())))]
+
+    for batch_size in (0, 1):
+        with pytest.raises(UserError, match=r"output 0.*dimensions"):
+            in_batches(odd, {"x": np.array([[1], [2]])}, batch_size)
 
 
 def test_one_number_for_a_whole_batch_is_told() -> None:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from sklearn import metrics as sklearn_metrics
 
 from serving.errors import GateRefused, UserError
+from serving.export import onnx_session
 from serving.export.data.dataset import Dataset
 from serving.export.gates import accuracy, boxes, metrics, spans
-from serving.export.gates.limits import QUALITY, Limits
-from serving.export.gates.tasks import Rows, measure
+from serving.export.gates.limits import QUALITY, AccuracyLost, AnswersDiffer, Limits, ShapesDiffer
+from serving.export.gates.tasks import Rows, comparable, measure
 from serving.repository import TASKS, Gate
 
 from .nets import net
@@ -117,6 +118,72 @@ def test_precision_over_recall_is_averaged_as_in_voc() -> None:
     assert boxes.mean_average_precision([of((0, 0, 10, 4, 0.9, 0))], true) == 0  # an overlap of 0.4
     apart = [values for part in (BOXES[..., :4], BOXES[..., 5], BOXES[..., 4]) for values in (part,)]
     assert [one.classes.tolist() for one in boxes.Layout.of(apart).read(apart)] == [[0, 1, 1]] * N
+
+
+def finder(least: float) -> bytes:
+    """x [8, 8] -> a box of 2 × 2 for each pixel above `least`, its score and class 0: as many as there are."""
+    return net(
+        """is = Greater(x, least)  on = NonZero(is)  place = Transpose<perm = [1, 0]>(on)  low = Cast<to = 1>(place)
+           high = Add(low, two)  boxes = Concat<axis = 1>(low, high)  scores = GatherND(x, place)
+           none = Mul(scores, zero)  classes = Cast<to = 7>(none)""",
+        "(float[8, 8] x) => (float[k, 4] boxes, float[k] scores, int64[k] classes)",
+        least=least,
+        two=2.0,
+        zero=0.0,
+    )
+
+
+def spotted(num_images: int) -> tuple[Array, Array]:
+    """Images with 0 to 3 spots of 0.9, 0.8 and 0.7, all with a weak one of 0.1; labels [n, 3, 5] of the three."""
+    images, labels = np.zeros((num_images, 8, 8), np.float32), np.full((num_images, 3, 5), -1.0)
+    for number in range(num_images):
+        images[number, 1, 5] = 0.1
+        for spot, (row, column) in enumerate([(1, 1), (5, 1), (5, 5)][: number % 4]):
+            images[number, row, column] = 0.9 - 0.1 * spot
+            labels[number, spot] = row, column, row + 2, column + 2, 0
+    return images, labels
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+@pytest.mark.parametrize(
+    ("least", "passes"),
+    [(0.5, True), (0.05, True), (0.75, False), (0.95, False)],
+    ids=["the same", "a weak one more", "one less", "none at all"],
+)
+def test_a_model_that_finds_another_number_of_boxes_is_judged_by_them(
+    least: float, passes: bool, has_labels: bool
+) -> None:
+    images, labels = spotted(N)
+    data = Dataset("images", {"x": images}, labels if has_labels else None)
+    reference = onnx_session.answers(finder(0.5), data.inputs, 0)
+    assert reference[0].shape == (N, 3, 4)
+
+    def gate() -> Gate:
+        return accuracy.judge("m-int8", finder(least), reference, "fp32", data, "detection", 0)
+
+    if passes:
+        first = gate().checks[0]
+        assert (first.metric, first.value) == ("map_50" if has_labels else "box_agreement", 1)
+        return
+    with pytest.raises((AccuracyLost, AnswersDiffer), match=r"mAP|boxes"):
+        gate()
+    with pytest.raises(ShapesDiffer):  # of another task nobody knows that the rows are boxes
+        accuracy.judge("m-int8", finder(least), reference, "fp32", data, "other", 0)
+
+
+@pytest.mark.parametrize("num_classes", [1, 4])
+def test_rows_that_are_no_boxes_are_never_filled_up(num_classes: int) -> None:
+    boxes_of, scores = normal(N, 3, 4), np.abs(normal(N, 3, num_classes))
+    other = [boxes_of, scores[..., :1] if num_classes > 1 else np.abs(normal(N, 3, 2))]
+    with_others = comparable("detection", other, [boxes_of, scores])
+    assert [values.shape for values in with_others[0]] != [values.shape for values in with_others[1]]
+
+
+def test_where_nothing_was_found_there_is_nothing_to_find() -> None:
+    nothing = [np.zeros((N, 0, 4), np.float32), np.zeros((N, 0), np.float32), np.zeros((N, 0), np.int64)]
+    assert measure(Rows("detection"), nothing, nothing)[0].value == 1
+    found = onnx_session.answers(finder(0.5), {"x": spotted(N)[0]}, 0)
+    assert measure(Rows("detection"), *comparable("detection", found, nothing))[0].value == 0
 
 
 NAMES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG")
