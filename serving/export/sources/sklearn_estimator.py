@@ -28,6 +28,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline  # type: ignore[import-untyp
 from serving.errors import UserError
 from serving.export.exported_model import Arrays
 from serving.export.sources import boosted_trees
+from serving.repository.record import ANOMALY, CLASSIFICATION, MULTI_LABEL, OTHER, REGRESSION, RERANKING
 
 FEATURES = "features"  # the one input of a model whose columns are all numbers
 TEXT = "text"  # the one input of a model that begins with a vectorizer of raw text
@@ -56,6 +57,17 @@ class Estimator:
     questions: tuple[int, ...] = ()  # several classifiers in one: how many classes each has
     is_multilabel: bool = False  # a yes or no for each class, so that they do not exclude each other
     takes_text: bool = False  # one raw text a row
+
+    @property
+    def task(self) -> str:
+        """The one that its answers are judged by if nobody says another; several questions at once and clusters have none."""
+        if self.classes is not None:
+            return CLASSIFICATION
+        if self.is_multilabel:
+            return MULTI_LABEL
+        if self.answer == (PREDICTION,):
+            return RERANKING if is_ranker(self.model) else REGRESSION
+        return ANOMALY if is_outlier_detector(self.model) else OTHER
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -126,7 +138,7 @@ def _answer(model: Any, name: str) -> tuple[str, ...]:
         return (PROBABILITIES if has_probabilities else SCORES, LABEL)
     if is_classifier(model):
         raise UserError(f"{name}: {kind} gives neither probabilities nor scores, so nothing can be compared")
-    if is_regressor(model) or type(final(model)).__name__.endswith("Ranker"):
+    if is_regressor(model) or is_ranker(model):
         return (PREDICTION,)
     if is_outlier_detector(model) and has_scores:
         return (SCORES, LABEL)
@@ -138,6 +150,10 @@ def _answer(model: Any, name: str) -> tuple[str, ...]:
         f"{name} holds a {kind}, which has no answer that is known here: classifiers, regressors, rankers, anomaly detectors with "
         "decision_function and clusters with transform have"
     )
+
+
+def is_ranker(model: Any) -> bool:
+    return type(final(model)).__name__.endswith("Ranker")
 
 
 def is_by_centres(model: Any) -> bool:

@@ -46,7 +46,7 @@ from serving.export.sources.sklearn_estimator import (
 )
 from serving.export.sources.sklearn_graph import to_onnx
 from serving.repository import Tensor
-from serving.repository.record import CLASSIFICATION, OTHER
+from serving.repository.record import CLASSIFICATION
 
 _UNKNOWN_RATIO = 0.3  # of values, so that rows with several are among them
 _NAN_TOLERANCE = 1e-3  # a row that takes another branch moves by more
@@ -115,7 +115,7 @@ def _task(estimator: Estimator, options: SourceOptions) -> str:
     if options.task == CLASSIFICATION and estimator.classes is None:
         what = "it answers several questions at once" if LABEL in estimator.answer else "it holds a regressor"
         raise UserError(f"{estimator.name} is not a classifier: {what}")
-    return options.task or (OTHER if estimator.classes is None else CLASSIFICATION)
+    return options.task or estimator.task
 
 
 def _title(model: Any) -> str:

@@ -37,7 +37,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -48,13 +48,14 @@ from sklearn.preprocessing import (
     SplineTransformer,
     StandardScaler,
 )
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import SVC, LinearSVC, OneClassSVM
 from threadpoolctl import threadpool_limits
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources import sklearn_file
 from serving.export.sources.graphs.runnable import Trial
+from serving.export.sources.sklearn_estimator import describe
 from serving.export.sources.sklearn_graph import down
 from serving.repository import Tensor
 
@@ -179,7 +180,7 @@ def test_the_highest_score_is_the_label(export: Any) -> None:
 def test_a_regressor_gives_its_prediction_as_a_column(export: Any, model: Any) -> None:
     exported = export(sklearn.base.clone(model).fit(PATIENTS, PROGRESS))
     assert exported.outputs == (Tensor("prediction", "FP32", (1,)),)
-    assert (exported.task, exported.labels) == ("other", None)
+    assert (exported.task, exported.labels) == ("regression", None)
     assert difference(exported) < 1e-4
     assert difference(exported, PATIENTS.astype(np.float32)) < 1e-4
 
@@ -195,29 +196,53 @@ LARGER = (FLOWERS.mean(axis=0) < FLOWERS).astype(int)[:, :3]
 
 
 @pytest.mark.parametrize(
-    ("model", "labels", "outputs"),
+    ("model", "labels", "outputs", "task"),
     [
-        (IsolationForest(n_estimators=20, random_state=0), None, {"scores": 1, "label": 1}),
-        (KMeans(3, n_init=1, random_state=0), None, {"distances": 3, "label": 1}),
-        (make_pipeline(StandardScaler(), MiniBatchKMeans(3, n_init=1)), None, {"distances": 3, "label": 1}),
-        (GaussianMixture(3, random_state=0), None, {"probabilities": 3, "label": 1}),
-        (MultiOutputClassifier(GaussianNB()), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}),
-        (RandomForestClassifier(5, random_state=0), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}),
-        (OneVsRestClassifier(LogisticRegression()), LARGER, {"probabilities": 3, "label": 3}),
-        (MLPClassifier((8,), max_iter=9, random_state=0), LARGER, {"probabilities": 3, "label": 3}),
-        (MultiOutputRegressor(Ridge()), FLOWERS[:, :2], {"prediction": 2}),
+        (IsolationForest(n_estimators=20, random_state=0), None, {"scores": 1, "label": 1}, "anomaly"),
+        (make_pipeline(StandardScaler(), OneClassSVM()), None, {"scores": 1, "label": 1}, "anomaly"),
+        (KMeans(3, n_init=1, random_state=0), None, {"distances": 3, "label": 1}, "other"),
+        (make_pipeline(StandardScaler(), MiniBatchKMeans(3, n_init=1)), None, {"distances": 3, "label": 1}, "other"),
+        (GaussianMixture(3, random_state=0), None, {"probabilities": 3, "label": 1}, "other"),
+        (MultiOutputClassifier(GaussianNB()), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}, "other"),
+        (
+            RandomForestClassifier(5, random_state=0),
+            BOTH,
+            {"probabilities_0": 3, "probabilities_1": 2, "label": 2},
+            "other",
+        ),
+        (OneVsRestClassifier(LogisticRegression()), LARGER, {"probabilities": 3, "label": 3}, "multi-label"),
+        (MLPClassifier((8,), max_iter=9, random_state=0), LARGER, {"probabilities": 3, "label": 3}, "multi-label"),
+        (MultiOutputRegressor(Ridge()), FLOWERS[:, :2], {"prediction": 2}, "regression"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseEstimator) else "",
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_anomalies_clusters_and_several_answers_at_once_are_outputs_by_name(
-    export: Any, model: Any, labels: Any, outputs: dict[str, int]
+    export: Any, model: Any, labels: Any, outputs: dict[str, int], task: str
 ) -> None:
     exported = export(model.fit(FLOWERS) if labels is None else model.fit(FLOWERS, labels))
     assert {one.name: one.shape[0] for one in exported.outputs} == outputs
-    assert (exported.task, exported.labels) == ("other", None)
+    assert (exported.task, exported.labels) == (task, None)
     assert difference(exported) < 1e-3
     assert difference(exported, FLOWERS.astype(np.float32)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("model", "task"),
+    [
+        (GridSearchCV(Ridge(), {"alpha": [0.5, 1]}, cv=2), "regression"),
+        (make_pipeline(StandardScaler(), LocalOutlierFactor(novelty=True)), "anomaly"),
+        (lightgbm.LGBMRanker(n_estimators=2, verbose=-1), "reranking"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseEstimator) else value,
+)
+def test_the_task_follows_from_the_estimator(export: Any, model: Any, task: str) -> None:
+    groups = {"group": [75, 75]} if task == "reranking" else {}
+    fitted = model.fit(FLOWERS, KINDS, **groups)
+    assert describe(fitted, "it").task == task
+    if task != "anomaly":  # whose scores its converter computes otherwise
+        assert export(fitted).task == task
+        assert export(fitted, task="other").task == "other"
 
 
 @pytest.mark.parametrize("kinds", [NAMES, KINDS])
