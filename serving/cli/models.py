@@ -158,7 +158,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="TIME",
     help="Longest search for an INT8 that passes, as 90s, 5m or 1h. Default: 5m.",
 )
-@click.option("--tensorrt", "is_for_tensorrt", is_flag=True, help="Ask for TensorRT on the GPU pool.")
+@click.option(
+    "--tensorrt",
+    "is_for_tensorrt",
+    is_flag=True,
+    help="Make INT8 for TensorRT, on the GPU pool alone, and have FP32 and FP16 computed there by TensorRT.",
+)
 @click.option(
     "--seconds", default=1.0, show_default=True, type=click.FloatRange(0.01), help="Of timing, per batch size."
 )

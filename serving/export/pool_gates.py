@@ -26,11 +26,11 @@ TENSORRT = "tensorrt"
 # (variant, pool) -> the engine that such a server lacks, and why the pool may not run it
 NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
     ("fp16", "cpu"): ("cuda", "ONNX Runtime has few FP16 kernels for CPUs: it would run slower than FP32"),
-    ("int8", "gpu"): (TENSORRT, "ONNX Runtime's CUDA provider has no INT8 kernels, only TensorRT has"),
+    ("int8", "gpu"): (TENSORRT, "on a card only TensorRT computes INT8, from a file of its own: --tensorrt"),
     ("tf32", "cpu"): ("cuda", "processors have no TF32: it would be FP32"),
     ("bf16", "gpu"): (TENSORRT, "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
 }
-_TENSORRT_ONLY = "made for TensorRT, whose integers processors compute otherwise"
+_TENSORRT_ONLY = "made by --tensorrt for a card; processors compute its integers otherwise: export without --tensorrt"
 _STAND_IN = "answers judged on a CPU stand-in, not timed"
 _ACCEPTED = "accepted without data: nothing proves it"
 # Where an interval holds 1 and is wide, more rounds may decide. As long as a usual contest of four files takes; a guess, not measured.
@@ -49,7 +49,7 @@ _ENGINES = {
 def refusal(variant: str, pool: str, needs: Set[str] = frozenset(), *, is_cpu_only: bool = False) -> PoolGate | None:
     """Says why this pool may not run the variant; None where it may. `needs`: as its candidate has them."""
     if TENSORRT in needs and pool == "cpu":
-        return PoolGate(NOT_ALLOWED, "cuda", _TENSORRT_ONLY)
+        return PoolGate(NOT_ALLOWED, TENSORRT, _TENSORRT_ONLY)
     if (variant, pool) in NOT_ALLOWED_ON and TENSORRT not in needs:
         return PoolGate(NOT_ALLOWED, *NOT_ALLOWED_ON[variant, pool])
     if pool == "gpu" and is_cpu_only:

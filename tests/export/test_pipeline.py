@@ -309,6 +309,7 @@ def test_a_file_for_tensorrt_is_for_no_other_pool(exported: ExportedModel, held_
     pools = {variant.record.variant: variant.record.pools for variant in outcome.published}
     assert {name: pool["gpu"].engine for name, pool in pools.items()} == dict.fromkeys(pools, "tensorrt")
     assert pools["int8"]["cpu"].status == "not_allowed"
+    assert "without --tensorrt" in pools["int8"]["cpu"].reason
     assert pools["int8"]["gpu"].status == "passed"
     assert outcome.published[-1].record.needs == ("tensorrt",)
 

@@ -193,13 +193,13 @@ def library_in_pickle(path: Path) -> str | None:
 def check_keras(path: Path, options: SourceOptions) -> None:
     refuse("keras", options)
     _check_is_file(path)
+    if path.suffix in (".h5", ".hdf5"):
+        raise UserError(f"{path.name} is a model of old Keras, which TensorFlow reads: tensorflow:{path} with --trust")
     if not zipfile.is_zipfile(path):
-        kind = (
-            "is a model of old Keras"
-            if path.suffix in (".h5", ".hdf5")
-            else "is not a .keras file, or only a part of one"
+        raise UserError(
+            f"{path.name} is not a .keras file, or only a part of one: save it with Keras 3 as model.save('model.keras'), "
+            "or bring it as .onnx"
         )
-        raise UserError(f"{path.name} {kind}: save it with Keras 3 as model.save('model.keras'), or bring it as .onnx")
 
 
 def check_tensorflow(path: Path, options: SourceOptions) -> None:

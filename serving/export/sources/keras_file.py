@@ -1,6 +1,6 @@
 """keras:FILE.keras: a model that Keras 3 saved, on its torch backend, by the same exporter as any torch module.
 
-Models of old Keras (.h5, SavedModel) and of TensorFlow come as .onnx. Rule: Lambda layers are code in the file, so they are
+Models of old Keras (.h5) and of TensorFlow are `tensorflow_file.py`'s. Rule: Lambda layers are code in the file, so they are
 loaded only after --trust; Keras computes on the CPU here, whatever else the machine has.
 """
 
@@ -57,7 +57,7 @@ def _loaded(keras: Any, path: Path, is_trusted: bool) -> Any:
             what = f"{name[0].strip()} {name[1]}" if len(name) > 1 else "class"
             raise UserError(
                 f"{path.name} needs the {what}, which Keras does not have: load the model where it is, and export it by "
-                "module:FILE.py:CALLABLE"
+                "module:FILE.py:CALLABLE, or with TensorFlow by model.export('folder') and tensorflow:folder"
             ) from None
         raise UserError(f"Keras cannot read {path.name}: {_short(words)}") from None
 

@@ -174,7 +174,10 @@ def _as_saved_model(path: Path, folder: Path) -> Path:
             model = keras.saving.load_model(path, compile=False)
             model.export(str(folder / "saved"), verbose=False)
     except Exception as error:  # Keras wraps whatever a layer's own code raises
-        raise UserError(f"Keras cannot read {path.name}: {first_line(error)}") from None
+        raise UserError(
+            f"Keras cannot read {path.name}: {first_line(error)}; write a SavedModel where it was made, "
+            "tf.saved_model.save(model, 'folder'), and bring that: tensorflow:folder"
+        ) from None
     return folder / "saved"
 
 

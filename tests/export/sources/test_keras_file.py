@@ -152,7 +152,7 @@ def test_a_zip_of_something_else_is_refused(keras: Any, tmp_path: Path) -> None:
     [
         ("net.keras", b"", "is not a .keras file, or only a part of one: save it with Keras 3"),
         ("net.keras", b"PK\x03\x04 cut off", "or only a part of one"),
-        ("net.h5", b"\x89HDF\r\n", "is a model of old Keras: save it with Keras 3 as .*, or bring it as .onnx"),
+        ("net.h5", b"\x89HDF\r\n", r"is a model of old Keras.*: tensorflow:\S+net\.h5 with --trust"),
     ],
 )
 def test_other_files_are_refused_before_keras_is_imported(tmp_path: Path, name: str, content: bytes, says: str) -> None:
