@@ -158,9 +158,8 @@ class PoolSettings(Strict):
     versions: int | None = Field(
         default=None,
         ge=1,
-        le=2,
         description="Newest versions of each model that are served beside each other, for /v2/models/NAME/versions/NUMBER; each takes the "
-        "memory of a model. Unset: 1. More than the one before the newest are not kept.",
+        "memory of a model. Unset: 1. Of more than two, `tandem export --keep-versions` keeps the files.",
     )
 
 

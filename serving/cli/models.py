@@ -136,6 +136,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Keep what it was judged on for `verify`. Default: keep.",
 )
 @click.option(
+    "--keep-versions",
+    "num_kept",
+    type=click.IntRange(min=1),
+    help="Newest versions whose files stay, this one among them. Default: as many as there are, 2 at least.",
+)
+@click.option(
     "--queue-delay-us", type=click.IntRange(0, 10_000_000), help="Wait for fuller batches. Default: 0, or FP32's."
 )
 @click.option(

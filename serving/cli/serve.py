@@ -180,7 +180,7 @@ def up(**options: Any) -> None:
 )
 @click.option(
     "--versions",
-    type=click.IntRange(1, 2),
+    type=click.IntRange(min=1),
     help="Newest versions of each model to serve beside each other, where they take the same inputs and give the same outputs. Default: 1.",
 )
 @click.option(

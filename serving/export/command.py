@@ -148,6 +148,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
         accepts_ungated=options.accepts_ungated,
         accepts_worse=options.accepts_worse,
         keeps_data=options.keeps_data is not False,
+        num_kept=options.num_kept,
         queue_delay_us=options.queue_delay_us or 0,
         is_for_tensorrt=options.is_for_tensorrt,
         int8_range=options.int8_range or AUTO,

@@ -77,6 +77,7 @@ class ExportOptions:
     accepts_worse: bool = False
     budget_s: float | None = None
     keeps_data: bool | None = None
+    num_kept: int | None = None
     keeps_slow: bool = False
     queue_delay_us: int | None = None
     is_for_tensorrt: bool = False

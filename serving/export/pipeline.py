@@ -194,7 +194,8 @@ def export(
     served = load_check.check(job, judge, proven, load, lambda place, them: _publications(place, job, them, {}))
 
     refused, left_out = {**search.refused, **served.refused}, {**left_out, **search.left_out}
-    written = publish_all(repository, _publications(repository, job, served.variants, {**left_out, **refused}))
+    publications = _publications(repository, job, served.variants, {**left_out, **refused})
+    written = publish_all(repository, publications, spec.num_kept)
     warnings = (
         *exported.notes,
         *search.warnings,

@@ -30,7 +30,7 @@ from serving.repository.layout import JOURNAL_FILE, config_files
 # In JOURNAL_FILE: {variant: SHA-256 of its new record, or REMOVED}, while they change places or are taken out.
 REMOVED = ""
 LOCK_FILE = ".tandem-lock"
-NUM_KEPT_VERSIONS = 1  # of a model's earlier ones: enough to go back by hand, and disks are finite
+KEPT_VERSIONS = 2  # whose files are kept, the newest among them: enough to go back by hand, and disks are finite
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # linux/fs.h: swap two names atomically
 _USERS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR)  # the user can mend these
@@ -128,26 +128,29 @@ def next_version(repository: Path, model: str, fp32: bytes) -> int:
     return present.model_version + (present.digest != sha256(fp32).hexdigest())
 
 
-def publish(repository: Path, record: Record, files: Mapping[str, bytes | Path]) -> Variant:
+def publish(
+    repository: Path, record: Record, files: Mapping[str, bytes | Path], num_kept: int | None = None
+) -> Variant:
     """`publish_all` of one variant."""
-    return publish_all(repository, [(record, files)])[0]
+    return publish_all(repository, [(record, files)], num_kept)[0]
 
 
-def publish_all(repository: Path, publications: Sequence[Publication]) -> list[Variant]:
+def publish_all(repository: Path, publications: Sequence[Publication], num_kept: int | None = None) -> list[Variant]:
     """Writes variants. `files`: path inside one -> content, without configurations and record; `record.files` is filled in.
 
-    The files of the version before stay in its folder beside the new one, the records of all. Call it inside `writing`.
+    The files of the newest `num_kept` versions stay in its folder, the new one among them, and the records of all. None: of as many as
+    are there, and of the one before at least. Call it inside `writing`.
     """
     with _locked(repository):
-        _write_all(repository, publications)
+        _write_all(repository, publications, num_kept)
     return [Repository(repository).variant(record.name) for record, _ in publications]
 
 
-def _write_all(repository: Path, publications: Sequence[Publication]) -> None:
+def _write_all(repository: Path, publications: Sequence[Publication], num_kept: int | None) -> None:
     names, journal = [record.name for record, _ in publications], repository / JOURNAL_FILE
     check_replaceable(repository, names)
     try:
-        made = {record.name: _prepare(repository, record, files) for record, files in publications}
+        made = {record.name: _prepare(repository, record, files, num_kept) for record, files in publications}
         _write_journal(repository, made)
         for name in names:
             _replace(repository / name, repository / f".{name}.new")
@@ -232,23 +235,26 @@ def _digest(content: bytes | Path) -> str:
     return file_digest(content) if isinstance(content, Path) else sha256(content).hexdigest()
 
 
-def _prepare(repository: Path, record: Record, files: Mapping[str, bytes | Path]) -> str:
+def _prepare(repository: Path, record: Record, files: Mapping[str, bytes | Path], num_kept: int | None) -> str:
     """Writes the new variant beside the old one, under its hidden name. Returns the SHA-256 of its record."""
     new = repository / f".{record.name}.new"
     new.mkdir()
-    kept = _keep_versions(repository / record.name, new, record.model_version)
+    kept = _keep_versions(repository / record.name, new, record.model_version, num_kept)
     _, contents = complete(record, files, kept)
     _write(new, contents)
     return _digest(contents[RECORD_FILE])
 
 
-def _keep_versions(old: Path, new: Path, version: int) -> dict[str, str]:
-    """Links the files of the version before, and the records of all earlier ones, into the new directory. Returns path -> digest."""
-    found = sorted((int(path.name) for path in old.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
+def _keep_versions(old: Path, new: Path, version: int, num_kept: int | None) -> dict[str, str]:
+    """Links the files of versions before, and the records of all earlier ones, into the new directory. Returns path -> digest."""
+    numbers = sorted((int(path.name) for path in old.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
+    found = {number: [path for path in (old / str(number)).rglob("*") if path.is_file()] for number in numbers}
+    num_whole = sum(any(path.name != RECORD_FILE for path in files) for files in found.values())
+    num_earlier = (max(KEPT_VERSIONS, num_whole) if num_kept is None else num_kept) - 1
     sources: dict[str, Path] = {}
-    for number, earlier in enumerate(each for each in found if each < version):
-        files = [path for path in (old / str(earlier)).rglob("*") if path.is_file()]
-        kept = files if number < NUM_KEPT_VERSIONS else [path for path in files if path.name == RECORD_FILE]
+    for place, earlier in enumerate(number for number in numbers if number < version):
+        files = found[earlier]
+        kept = files if place < num_earlier else [path for path in files if path.name == RECORD_FILE]
         sources |= {path.relative_to(old).as_posix(): path for path in kept}
     with contextlib.suppress(
         UserError, OSError

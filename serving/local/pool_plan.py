@@ -196,8 +196,8 @@ def plan_pool(
                 pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
             )
             config = bucketed(batched(config, overrides, say), overrides, say)
-            if (overrides.versions or 1) > 1:
-                config = config.with_earlier(beside(variant, place, config.max_batch_size, say))
+            if num_beside := (overrides.versions or 1) - 1:
+                config = config.with_earlier(beside(variant, place, config.max_batch_size, num_beside, say))
             ours = {
                 "tandem_processor": place.processor,
                 "tandem_speed_ratio": choice.ratio,
@@ -324,12 +324,15 @@ def _cannot_run(variant: Variant, place: MeasurementSite) -> str | None:
     return None
 
 
-def beside(variant: Variant, place: MeasurementSite, max_batch_size: int, say: Say) -> dict[int, str]:
-    """Version -> digest of those before it that can be served beside it: Triton has one configuration for all. Says why others are not."""
-    record, found = variant.record, {}
-    for earlier in variant.earlier():
-        if earlier.model_file not in record.files:
-            continue  # its record alone is kept
+def beside(variant: Variant, place: MeasurementSite, max_batch_size: int, most: int, say: Say) -> dict[int, str]:
+    """Version -> digest of the newest ones before it that can be served beside it, `most` of them: Triton has one configuration for all.
+    Says why others are not.
+    """
+    record, found = variant.record, dict[int, str]()
+    kept = [
+        earlier for earlier in variant.earlier() if earlier.model_file in record.files
+    ]  # of the others the record alone is
+    for earlier in kept[:most]:
         was = replace(variant, record=earlier)
         gate = earlier.pools.get(place.pool)
         if record.files[earlier.model_file] != earlier.digest:

@@ -273,6 +273,14 @@ ROWS = (
     Row("max_bad_ratio", ("--max-bad-images", "0.5"), lambda done: done.code, 0, IMAGES, "images"),
     Row("accepts_ungated", ("--i-accept-ungated",), lambda done: done.code, 0, (str(FP32), *QUICK)),
     Row("keeps_data", ("--no-keep-data",), lambda done: (done.repository / "model-fp32/gate.npz").exists(), False),
+    Row(
+        "num_kept",
+        ("--keep-versions", "1"),
+        lambda done: (done.repository / "model-fp32/1/model.onnx").exists(),
+        False,
+        (*WORSE, "--worse-is-fine"),
+        "digits",
+    ),
     Row("queue_delay_us", ("--queue-delay-us", "700"), lambda done: done.record().queue_delay_us, 700),
     Row(
         "queue_delay_us",

@@ -270,6 +270,30 @@ def test_a_new_version_is_a_new_folder_and_one_earlier_model_stays_beside_it(rep
     assert "specific { versions: [3] }" in (variant.directory / "config.pbtxt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("num_kept", "kept"),
+    [
+        ([None] * 4, [4, 5]),
+        ([3, 3, 3, 3], [3, 4, 5]),
+        ([2, 3, 4, None], [2, 3, 4, 5]),  # as many as are there
+        ([4, 4, 4, 1], [5]),
+    ],
+)
+def test_the_files_of_as_many_versions_stay_as_are_asked_for(
+    repository: Path, num_kept: list[int | None], kept: list[int]
+) -> None:
+    record, files = new_record(repository)
+    shared = {path: content for path, content in files.items() if path != MODEL_FILE}
+    with writing(repository, "digits"):
+        for version, most in enumerate(num_kept, start=2):
+            new = replace(record, model_version=version)
+            variant = publish(repository, new, {f"{version}/model.onnx": b"version %d" % version, **shared}, most)
+    variant.verify()
+    assert sorted(int(path.parent.name) for path in variant.directory.glob("*/model.onnx")) == kept
+    states = {each.model_version: each.state for each in history(repository, "digits-int8")}
+    assert states == {5: "newest", **{n: "kept" if n in kept else "proof only" for n in (1, 2, 3, 4)}}
+
+
 def test_the_same_fp32_file_keeps_its_version_and_another_one_gets_the_next(repository: Path) -> None:
     fp32 = (repository / "digits-fp32" / MODEL_FILE).read_bytes()
     assert next_version(repository, "digits", fp32) == 1

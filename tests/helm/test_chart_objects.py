@@ -259,8 +259,8 @@ def test_the_slim_image_runs_tandem_triton(render: Render) -> None:
 
 
 def test_how_a_model_is_run_reaches_the_slim_images_triton_and_unset_says_nothing(render: Render) -> None:
-    asked = {"instances": 2, "threads": 3, "queueDelayUs": 0, "maxBatch": 65536}
-    words = {"--instances=2", "--threads=3", "--queue-delay-us=0", "--max-batch=65536"}
+    asked = {"instances": 2, "threads": 3, "queueDelayUs": 0, "maxBatch": 65536, "versions": 3}
+    words = {"--instances=2", "--threads=3", "--queue-delay-us=0", "--max-batch=65536", "--versions=3"}
     command = render({"pools": {"cpu": {"server": "tandem", **asked}}}).container("tandem-cpu")["command"]
     assert words <= set(command)
     options = {word.partition("=")[0] for word in render(SLIM).container("tandem-cpu")["command"]}

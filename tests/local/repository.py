@@ -20,8 +20,9 @@ def publish_digits(
     precisions: Iterable[str] = ("fp32", "int8"),
     version: int = 1,
     model_file: bytes | None = None,
+    num_kept: int | None = None,
 ) -> None:
-    """`model_file`: instead of its own."""
+    """`model_file`: instead of its own. `num_kept`: versions whose files stay."""
     for precision in precisions:
         variant = Repository(ROOT / "model_repo").variant(f"digits-{precision}")
         record = replace(variant.record, model=model, model_version=version)
@@ -33,4 +34,4 @@ def publish_digits(
         if model_file is not None:
             files[record.model_file] = model_file
         with writing(repository):
-            publish(repository, record, files)
+            publish(repository, record, files, num_kept)

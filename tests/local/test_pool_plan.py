@@ -164,11 +164,28 @@ def test_an_earlier_version_is_served_beside_the_newest_where_one_configuration_
         record["warmup_batch_sizes"] = [1]
     file.write_text(json.dumps(record))
     variant = Repository(tmp_path).variant("digits-fp32")
-    found = beside(variant, place_here("cpu", PLAIN, 1), 32, said.append)
+    found = beside(variant, place_here("cpu", PLAIN, 1), 32, 1, said.append)
     assert found == ({1: record["files"]["1/model.onnx"]} if says is None else {})
     assert [str(says) in line for line in said] == ([] if says is None else [True])
     config = json.loads(variant.config("cpu").with_earlier(found).to_json())
     assert config["version_policy"]["specific"]["versions"] == [*found, 2]
+
+
+@pytest.mark.parametrize(
+    ("num_kept", "most", "wanted"), [(4, 1, [3]), (4, 2, [3, 2]), (4, 9, [3, 2, 1]), (None, 9, [3])]
+)
+def test_as_many_versions_are_beside_the_newest_as_are_asked_for_and_kept(
+    tmp_path: Path, said: list[str], num_kept: int | None, most: int, wanted: list[int]
+) -> None:
+    for version in (1, 2, 3, 4):
+        publish_digits(tmp_path, precisions=["fp32"], version=version, model_file=b"%d" % version, num_kept=num_kept)
+    variant = Repository(tmp_path).variant("digits-fp32")
+    variant.verify()
+    found = beside(variant, place_here("cpu", PLAIN, 1), 32, most, said.append)
+    assert list(found) == wanted
+    config = json.loads(variant.config("cpu").with_earlier(found).to_json())
+    assert config["version_policy"]["specific"]["versions"] == [*sorted(wanted), 4]
+    assert said == []
 
 
 # -- the configuration that is loaded ---------------------------------------------------------------------------------

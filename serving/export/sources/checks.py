@@ -79,6 +79,7 @@ OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "accepts_ungated": ("--i-accept-ungated", frozenset({*HF, *_FILES})),
     "accepts_worse": ("--worse-is-fine", _TRAINED - {READY_MADE}),
     "keeps_data": ("--keep-data", _MODELS),
+    "num_kept": ("--keep-versions", _MODELS),
     "keeps_slow": ("--keep-slow", frozenset({READY_MADE})),
     "queue_delay_us": ("--queue-delay-us", EVERY),
     "is_for_tensorrt": ("--tensorrt", EVERY - TABLES),

@@ -45,6 +45,11 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "pools.cpu.queueDelayUs would be ignored, because NVIDIA's server reads it from the model repository. "
         "Leave it out, or set pools.cpu.server=tandem.",
     ),
+    "versions beside each other on NVIDIA's server": (
+        {"pools": {"cpu": {"server": "nvidia", "versions": 2}}},
+        "pools.cpu.versions would be ignored, because NVIDIA's server reads it from the model repository. "
+        "Leave it out, or set pools.cpu.server=tandem.",
+    ),
     "an image of the slim server for NVIDIA's": (
         {"pools": {"cpu": {"image": "tritonCpuOpenvino"}}},
         "pools.cpu.image would be ignored, because pools.cpu.server is nvidia, whose image is images.nvidia. "

@@ -63,7 +63,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- $path := .path }}
 {{- $fixed := list "model-repository" "model-control-mode" "load-model" "model-config-name" "strict-readiness" "exit-timeout-secs" "http-port" "grpc-port" "metrics-port" }}
 {{- if eq $pool.server "nvidia" }}
-{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" }}
+{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" "versions" }}
 {{- if not (kindIs "invalid" (index $pool $key)) }}
 {{- fail (printf "%s.%s would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $key $path) }}
 {{- end }}

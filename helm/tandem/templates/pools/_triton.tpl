@@ -16,7 +16,7 @@ command:
   - --metrics-port=8002
   - --exit-timeout-s={{ .drain.exitTimeoutSeconds }}
   - --ready-file=/tmp/ready
-  {{- range $key, $option := dict "instances" "instances" "threads" "threads" "queueDelayUs" "queue-delay-us" "maxBatch" "max-batch" }}
+  {{- range $key, $option := dict "instances" "instances" "threads" "threads" "queueDelayUs" "queue-delay-us" "maxBatch" "max-batch" "versions" "versions" }}
   {{- $value := index $ $key }}
   {{- if not (kindIs "invalid" $value) }}
   - --{{ $option }}={{ int64 $value }}
