@@ -27,7 +27,7 @@ from tritonclient.utils import InferenceServerException
 # Case -> why it is refused, or answered otherwise than there.
 REFUSED = {
     "L0_infer: FP16 as JSON": "JSON has no FP16; Triton refuses it too",
-    "L0_infer: versions that are not the newest two": "of those before, the proof alone is kept",
+    "L0_infer: versions that are not among those kept (the newest two, or `--keep-versions`)": "of those before, the proof alone is kept",
     "L0_infer: ensembles": "the parts of an ensemble have no gate together",
     "L0_infer: shared memory": "a client's memory is not the server's",
     "L0_infer: TensorRT plans, LibTorch, Python models": "Tandem serves ONNX",
