@@ -65,7 +65,7 @@ def decompress(body: bytes, encoding: bytes, limit: int, claim: Claim | None = N
         raise unknown
     inflate = zlib.decompressobj(wbits=bits)
     plain: list[bytes] = []
-    size = 0
+    size = start = 0
     try:
         for start in range(0, len(body), PIECE_BYTES):
             rest = body[start : start + PIECE_BYTES]

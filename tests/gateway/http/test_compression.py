@@ -1,4 +1,4 @@
-"""What a client's Accept-Encoding means, and what is worth compressing."""
+"""What a client's Accept-Encoding means, what is worth compressing, and which bodies are whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import zlib
 
 import pytest
 
-from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
+from serving.errors import BadRequest
+from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed, decompress
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,14 @@ def test_only_what_becomes_clearly_smaller_is_compressed() -> None:
     assert zlib.decompress(compressed(text, b"deflate") or b"") == text
     assert compressed(os.urandom(MIN_BYTES), b"gzip") is None
     assert compressed(text + os.urandom(4096), b"gzip") is None  # it looks at the end, where binary tensors are
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate"])
+def test_a_body_that_is_not_one_whole_stream_is_the_clients_error(coding: bytes) -> None:
+    pack = gzip.compress if coding == b"gzip" else zlib.compress
+    for text in (b"", b"a", os.urandom(200_000)):
+        whole = pack(text)
+        assert b"".join(decompress(whole, coding, len(text))) == text
+        for body in (b"", whole[:-1], whole[:1], whole + b"\0", whole + whole, b"plain"):
+            with pytest.raises(BadRequest):
+                decompress(body, coding, 10**6)
