@@ -179,11 +179,12 @@ def _print_below(console: Console, models: Models, *, with_account: bool = True)
     for row in models.variants:
         for variant, reason in row.not_made.items():
             console.print(f"{row.model}-{variant}: not made: {reason}", markup=False)
+    told = {entry["name"]: entry for entry in models.account if with_account and entry["reason"]}
     for name, reason in models.left_out.items():
-        console.print(f"{name}: left out by a CPU pool of this machine: {reason}", markup=False)
+        if name not in told or told[name]["reason"] != reason:
+            console.print(f"{name}: left out by a CPU pool of this machine: {reason}", markup=False)
     for name, reason in models.unreadable.items():
         console.print(f"{name}: cannot be read: {reason}", markup=False)
-    told = {entry["name"]: entry for entry in models.account if with_account and entry["reason"]}
     for name, entry in told.items():
         console.print(f"{name}: {_words(entry)}: {entry['reason']}", markup=False)
     for name in models.ungated:

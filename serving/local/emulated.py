@@ -39,7 +39,8 @@ def plan_emulated(
     curves.require_known(repository.readable()[0])
     here = place_here("cpu", engines, num_threads=1)
     wanted, refused = whole(repository, lambda variant: curves.of(variant) is not None, say)
-    chosen = {v.name: (v, curve) for v in runnable(wanted, here, say) if (curve := curves.of(v)) is not None}
+    good, left_out = runnable(wanted, here, say)
+    chosen = {v.name: (v, curve) for v in good if (curve := curves.of(v)) is not None}
     if not chosen:
         raise UserError(
             f"{curves.file} gives no curve for a variant of {repository.path} that this machine can compute; '*' means "
@@ -50,7 +51,7 @@ def plan_emulated(
         name: _config(variant, curve, curves.name, _fp32(variant, list(chosen.values())), overrides, say)
         for name, (variant, curve) in chosen.items()
     }
-    return PoolPlan(pool, configs, lambda name: chosen[name][0].verify(), refused)
+    return PoolPlan(pool, configs, lambda name: chosen[name][0].verify(), refused | left_out)
 
 
 def _fp32(variant: Variant, chosen: Sequence[tuple[Variant, Curve]]) -> Curve | None:

@@ -181,9 +181,12 @@ def plan_pool(
         say(warning)
     place = measure.place_here(pool, engines, each.num_threads)
     proven, refused = loadable(repository, pool, say)
-    variants = _some(runnable(proven, place, say), repository, pool)
+    good, left_out = runnable(proven, place, say)
+    refused |= left_out
     if engine is not None:
-        variants = _some(on_engine(variants, engine, pool, say), repository, pool)
+        good, left_out = on_engine(_some(good, repository, pool), engine, pool, say)
+        refused |= left_out
+    variants = _some(good, repository, pool)
     require_batches(variants, overrides)
     for model in dict.fromkeys(variant.record.model for variant in variants):
         members = {v.record.variant: v for v in variants if v.record.model == model}
@@ -215,16 +218,16 @@ def require_engine(engine: str, pool: str, engines: Mapping[str, EnginePython]) 
         raise UserError(f"--engine {engine}: not here for the {pool} pool, which has {', '.join(engines)}{how}")
 
 
-def on_engine(variants: Iterable[Variant], engine: str, pool: str, say: Say) -> list[Variant]:
-    """Those that this engine computes as what they are. Says why others are left out."""
-    good = []
-    for variant in variants:
+def on_engine(
+    variants: Iterable[Variant], engine: str, pool: str, say: Say
+) -> tuple[list[Variant], dict[str, Refusal]]:
+    """Those that this engine computes as what they are, and why others are left out, which is said as well."""
+
+    def why_not(variant: Variant) -> str | None:
         only = ONLY_ENGINE.get((pool, variant.record.variant), engine)
-        if only == engine:
-            good.append(variant)
-        else:
-            say(f"not loaded: {variant.name} is computed by {only} alone, and {engine} was asked for")
-    return good
+        return None if only == engine else f"is computed by {only} alone, and {engine} was asked for"
+
+    return _parted(variants, why_not, say)
 
 
 def require_batches(variants: Iterable[Variant], overrides: TritonOverrides) -> None:
@@ -300,15 +303,22 @@ def _some(variants: list[Variant], repository: Repository, pool: str) -> list[Va
     return variants
 
 
-def runnable(variants: Iterable[Variant], place: MeasurementSite, say: Say) -> list[Variant]:
-    """Those that this machine computes as what they are. Says why others are left out."""
-    good = []
+def runnable(variants: Iterable[Variant], place: MeasurementSite, say: Say) -> tuple[list[Variant], dict[str, Refusal]]:
+    """Those that this machine computes as what they are, and why others are left out, which is said as well."""
+    return _parted(variants, lambda variant: _cannot_run(variant, place), say)
+
+
+def _parted(
+    variants: Iterable[Variant], why_not: Callable[[Variant], str | None], say: Say
+) -> tuple[list[Variant], dict[str, Refusal]]:
+    good, refused = list[Variant](), dict[str, Refusal]()
     for variant in variants:
-        if reason := _cannot_run(variant, place):
+        if reason := why_not(variant):
             say(f"not loaded: {variant.name} {reason}")
+            refused[variant.name] = Refusal(variant.record.model_version, f"it {reason}")
         else:
             good.append(variant)
-    return good
+    return good, refused
 
 
 def _cannot_run(variant: Variant, place: MeasurementSite) -> str | None:

@@ -151,6 +151,10 @@ BROKEN = {**SERVED, "name": "net-int8", "variant": "int8", "state": "not_loaded"
         ({"gateways": ("http://h",), "account": (SERVED,)}, "served"),
         ({"gateways": ("http://h",), "account": (SERVED, BROKEN)}, "served, int8 not loaded"),
         ({"gateways": ("http://h",), "account": (BROKEN,)}, "not served, int8 not loaded"),
+        (  # told once
+            {"gateways": ("http://h",), "account": (SERVED, BROKEN), "left_out": {"net-int8": BROKEN["reason"]}},
+            "served, int8 not loaded",
+        ),
         (
             {"gateways": ("http://h",), "account": (SERVED, {**SERVED, "state": "not_loaded", "version": "2"})},
             "served, fp32 version 2 not loaded",

@@ -456,10 +456,14 @@ def test_bf16_runs_on_openvino_on_a_processor_that_has_it_or_not_at_all(
     reason: str | None,
 ) -> None:
     monkeypatch.setattr(pooling, "has_bf16", lambda: has_bf16)
-    made = configs(with_bf16, engines, say=said.append)
+    planned = plan_pool(with_bf16, "cpu", engines, 2, may_measure=False, say=said.append)
+    made = {name: json.loads(config) for name, config in planned.configs.items()}
     assert ("digits-bf16" in made) == (reason is None)
     if reason is not None:
         assert said == [f"not loaded: digits-bf16 {reason}"]
+        assert planned.refused == {
+            "digits-bf16": pooling.Refusal(1, f"it {reason}")
+        }  # whoever asks its Triton hears it
         return
     block = {"name": "openvino", "parameters": {"precision": "BF16"}}
     assert made["digits-bf16"]["optimization"]["execution_accelerators"]["cpu_execution_accelerator"] == [block]
@@ -549,11 +553,12 @@ def test_an_engine_that_is_not_here_is_told(
 def test_what_one_engine_alone_computes_is_left_out_on_another(repository: Repository, said: list[str]) -> None:
     variants = repository.variants()
     bf16 = [replace(v, record=replace(v.record, variant="bf16")) for v in variants if v.name == "digits-fp32"]
-    assert pooling.on_engine(bf16, "cpu", "cpu", said.append) == []
+    good, refused = pooling.on_engine(bf16, "cpu", "cpu", said.append)
     [line] = said
     assert line.startswith("not loaded: digits-fp32")
     assert "openvino" in line
-    assert pooling.on_engine(bf16, "openvino", "cpu", said.append) == bf16
+    assert (good, list(refused)) == ([], ["digits-fp32"])
+    assert pooling.on_engine(bf16, "openvino", "cpu", said.append) == (bf16, {})
 
 
 # -- how cores are shared out ------------------------------------------------------------------------------------------

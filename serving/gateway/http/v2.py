@@ -76,7 +76,8 @@ class Models:
 
     async def ready(self, model: str, request: Request) -> JSONResponse:
         is_ready = await metadata.is_model_ready(self._catalogue, model, _version(request))
-        return _readiness({"name": model, "ready": is_ready})
+        reason = "" if is_ready else metadata.why_not_loaded(self._catalogue, model)
+        return _readiness({"name": model, "ready": is_ready} | ({"reason": reason} if reason else {}))
 
     async def _of(self, model: str, request: Request, what: str) -> Response:
         return _json(await metadata.of_model(self._catalogue, model, _version(request), what))

@@ -75,8 +75,18 @@ def not_served(catalogue: Catalogue) -> dict[str, str]:
     """Public name -> why no Triton could load it."""
     entries = account.entries(catalogue)
     models = {entry.model for entry in account.lacking(entries) if entry.state is ModelState.NOT_LOADED}
-    failures = ((model, account.first_failure(entries, model)) for model in sorted(models))
-    return {model: reason_for(model, failure) for model, failure in failures if failure is not None}
+    reasons = {model: _why(entries, model) for model in sorted(models)}
+    return {model: reason for model, reason in reasons.items() if reason}
+
+
+def why_not_loaded(catalogue: Catalogue, name: str) -> str:
+    """Why a name, public or a variant's, is not served; empty where nobody said."""
+    return _why(account.entries(catalogue), name)
+
+
+def _why(entries: list[account.Entry], name: str) -> str:
+    failure = account.first_failure(entries, name)
+    return "" if failure is None else reason_for(name, failure)
 
 
 async def is_model_ready(catalogue: Catalogue, model: str, version: str) -> bool:

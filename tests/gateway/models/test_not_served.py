@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +60,8 @@ def test_a_gateway_is_not_ready_while_no_triton_can_load_a_model_and_names_it(la
         reply = lacking.gateway.ask(path)
         assert (reply.status, list(reply.json()["not_served"])) == (503, ["other"]), path
         assert WHY in reply.json()["not_served"]["other"]
-    assert lacking.gateway.ask("/v2/models/other/ready").status == 503
+    told = lacking.gateway.ask("/v2/models/other/ready")
+    assert (told.status, told.json()["ready"], WHY in told.json()["reason"]) == (503, False, True)
     assert lacking.gateway.infer(SAMPLE).status == 200  # the others are served meanwhile
     with grpc.InferenceServerClient(lacking.grpc_url) as client:
         assert not client.is_server_ready()
@@ -131,6 +133,13 @@ class Refusing:
 
     gateway: Running
     triton: Program
+    url: str
+
+
+def needs_another_processor(variant: Path) -> None:
+    """As if its answers were right on another processor alone."""
+    file = variant / "tandem.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "needs": ["amx"]}))
 
 
 @pytest.fixture(scope="module")
@@ -143,18 +152,21 @@ def refusing(environment: Environment, tmp_path_factory: pytest.TempPathFactory)
     shutil.copytree(repository / "digits-fp32", repository / "copied-fp32")
     publish_digits(repository, "aged", precisions=["int8"])
     publish_digits(repository, "aged", precisions=["fp32"], version=2)
+    publish_digits(repository, "foreign")
+    needs_another_processor(repository / "foreign-int8")
     with (
         triton_of_its_own(folder, "--no-measure", "--model-repository", str(repository)) as (program, url),
         gateway_before(folder, {"cpu": [url]}, "--model-repository", str(repository), ready=False) as gateway,
     ):
         wait_until(lambda: "changed" in gateway.ask("/admin/status").json()["models"], "it has looked")
-        yield Refusing(gateway, program)
+        yield Refusing(gateway, program, url)
 
 
 REFUSED = {
     "changed-fp32": "config.pbtxt changed after its gate",
     "copied-fp32": "is the record of digits-fp32",
     "aged-int8": "it is of version 1, and FP32 is of version 2",
+    "foreign-int8": "it needs a processor with amx, which this one lacks",
 }
 
 
@@ -172,6 +184,30 @@ def test_what_is_not_as_its_gate_saw_it_is_not_served_and_everything_says_why(re
     words = [*TANDEM, "models", "--json", "--url", f"http://{refusing.gateway.url}"]
     models = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     assert REFUSED[name] in next(entry["reason"] for entry in models["account"] if entry["name"] == name)
+
+
+@pytest.mark.triton
+def test_a_variant_that_a_pools_machine_cannot_compute_is_told_of_by_a_gateway_elsewhere(
+    refusing: Refusing, tmp_path: Path
+) -> None:
+    """A gateway that reads no repository has it from Triton's index; FP32 answers under the public name meanwhile."""
+    with gateway_before(tmp_path, {"cpu": [refusing.url]}, ready=False) as remote:
+        wait_until(lambda: "foreign" in remote.ask("/admin/status").json()["models"], "it has looked")
+        rows = {row["name"]: row for row in remote.ask("/v2/repository/index", b"").json()}
+        assert rows["foreign"] == {"name": "foreign", "version": "1", "state": "READY"}
+        assert rows["foreign-int8"] == {
+            "name": "foreign-int8",
+            "version": "1",
+            "state": "UNAVAILABLE",
+            "reason": f"{REFUSED['foreign-int8']}: its answers would be wrong",
+        }
+        assert remote.infer(SAMPLE, "foreign").status == 200
+        ready = remote.ask("/v2/models/foreign-int8/ready")
+        assert (ready.status, REFUSED["foreign-int8"] in ready.json()["reason"]) == (503, True)
+        words = [*TANDEM, "models", "--json", "--url", f"http://{remote.url}"]
+        told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)["account"]
+        entry = next(entry for entry in told if entry["name"] == "foreign-int8")
+        assert (entry["state"], REFUSED["foreign-int8"] in entry["reason"]) == ("not_loaded", True)
 
 
 @pytest.mark.triton
