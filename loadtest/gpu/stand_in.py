@@ -31,7 +31,9 @@ _Session = ort.InferenceSession
 class Session(_Session):  # type: ignore[misc, valid-type, unused-ignore]
     """`providers` as the worker gives them: pairs of name and options."""
 
-    def __init__(self, file: str, options: Any = None, providers: Sequence[tuple[str, dict[str, str]]] = ()) -> None:
+    def __init__(
+        self, file: str, options: Any = None, providers: Sequence[tuple[str, dict[str, str]]] = (), **_: Any
+    ) -> None:
         given = dict(providers)
         if unknown := sorted(given.get(CUDA, {}).keys() - OPTIONS):
             raise RuntimeError(f"unknown provider option: {unknown[0]}")

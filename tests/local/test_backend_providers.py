@@ -12,6 +12,7 @@ import pytest
 
 from serving.local.environments import Environment
 from serving.local.launch import BACKEND
+from tests.local import shared_library
 
 pytestmark = pytest.mark.triton  # needs its environment, though no server
 
@@ -22,7 +23,7 @@ stub = types.ModuleType("triton_python_backend_utils")
 stub.TritonModelException = RuntimeError
 sys.modules["triton_python_backend_utils"] = stub
 sys.path.insert(0, sys.argv[1])
-import ort_session, onnxruntime, pathlib
+import cuda_libraries, ort_session, onnxruntime, pathlib
 ort_session.ort = onnxruntime
 for line in sys.stdin:
     config, kind, available, cpuinfo, libraries, driver = json.loads(line)
@@ -31,18 +32,19 @@ for line in sys.stdin:
     ort_session.provider_library = lambda name: pathlib.Path(libraries[name]) if name in libraries else None
     try:
         if driver:
-            ort_session.DRIVER = driver
+            cuda_libraries.DRIVER = driver
             if driver.isdecimal():  # a card of this compute capability
                 card = types.SimpleNamespace(cudaDeviceGetAttribute=lambda where, _, device: setattr(where._obj, "value", int(driver)))
                 ort_session.require_tf32("0", card)
             else:
-                ort_session.open_session("model.onnx", config, kind, "0")
+                ort_session.open_session(sys.argv[2], config, kind, "0")
         answer = ort_session.providers(config, kind, "0")
     except RuntimeError as error:
         answer = str(error)
     print(json.dumps(answer), flush=True)
 """
 CUDA, TENSORRT, OPENVINO = "CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
+DIGITS = Path(__file__).parents[2] / "model_repo" / "digits-fp32" / "1" / "model.onnx"
 ALL = [TENSORRT, CUDA, OPENVINO, "CPUExecutionProvider"]
 
 
@@ -51,7 +53,7 @@ Backend = subprocess.Popen[str]
 
 @pytest.fixture(scope="module")
 def backend(environment: Environment) -> Iterator[Backend]:
-    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent)]
+    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), str(DIGITS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
         yield asked
 
@@ -221,10 +223,39 @@ def test_precision_flags_are_for_a_tensorrt_that_has_them_and_what_would_be_fp32
         assert told[0] == [TENSORRT, {**({flag: "1"} if flag else {}), "device_id": "0"}]
 
 
+# -- a machine that lacks something: a real session of ONNX Runtime falls back, and the real loader says why --------------------
+
+
 def test_without_a_driver_the_refusal_says_so_and_what_to_do(backend: Backend) -> None:
     told = providers(backend, "GPU", driver="libnothing.so.1")
     assert "no NVIDIA driver here (libnothing.so.1 cannot be loaded)" in told
     assert "nvidia.com/gpu" in told
+
+
+@pytest.mark.parametrize(
+    ("provider", "linked", "missing", "ways"),
+    [
+        (
+            CUDA,
+            ["libcublasLt.so.13", "libm.so.6", "libcurand.so.10"],
+            "libcublasLt.so.13, libcurand.so.10 are missing",
+            ["nvidia-cublas==13.*' 'nvidia-curand==10.*", "LD_LIBRARY_PATH"],
+        ),
+        (CUDA, ["libcudart.so.13"], "libcudart.so.13 is missing", ["nvidia-cuda-runtime==13.*"]),
+        (TENSORRT, ["libcudnn.so.9"], "libcudnn.so.9 is missing", ["nvidia-cudnn==9.*"]),
+        (TENSORRT, ["libm.so.6", "libnvinfer.so.10"], "libnvinfer.so.10 is missing", ["NVIDIA's container"]),
+    ],
+)
+def test_a_load_that_lacks_libraries_names_them_and_how_to_get_them(
+    backend: Backend, tmp_path: Path, provider: str, linked: list[str], missing: str, ways: list[str]
+) -> None:
+    names = ["device_id", "trt_fp16_enable", "cudnn_conv_use_max_workspace"]
+    library = shared_library.write(tmp_path / "provider.so", linked, names)
+    blocks = {"gpu_execution_accelerator": [{"name": "tensorrt"}]} if provider == TENSORRT else {}
+    told = providers(backend, "GPU", libraries={provider: library}, driver="libm.so.6", **blocks)
+    assert told.startswith(f"{provider} did not start on device 0: {missing}")
+    assert all(way in told for way in ways)
+    assert "would have run on CPUExecutionProvider" in told
 
 
 @pytest.mark.parametrize(("capability", "is_refused"), [("7", True), ("8", False), ("12", False)])

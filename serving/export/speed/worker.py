@@ -6,7 +6,8 @@ An answer is an object; one with "error" in it is a refusal, and the worker goes
 as a session), prepare (a batch size: inputs and warm-up), turn (some runs of it, timed), times (each run's own time), run (one batch,
 answered), profile (a file's nodes: where and in which types they computed), close.
 Rule: standard library, NumPy (1.26 or 2) and ONNX Runtime only, because it runs in environments that have nothing else; and, by its
-path, the file of our Triton backend that runs batches in buffers, so that what is timed so is what is served so.
+path, the files of our Triton backend that run batches in buffers, so that what is timed so is what is served so, and that say what a
+machine lacks.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ PROVIDERS = {
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
     "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
 }
+LIBRARIES = {"cuda": "libonnxruntime_providers_cuda.so", "tensorrt": "libonnxruntime_providers_tensorrt.so"}
 TENSORRT_FLAGS = {"fp16": "trt_fp16_enable", "bf16": "trt_bf16_enable", "int8": "trt_int8_enable"}
 BF16_FLAGS = {"amx_bf16", "avx512_bf16"}  # of /proc/cpuinfo; without one OpenVINO computes in FP32 and does not say so
 DYNAMIC_LENGTH = 32  # of a dimension that is not the batch, in made-up inputs: a sentence (guess, not measured)
@@ -54,7 +56,7 @@ class Refused(Exception):
     """What was asked for cannot be had; the message says why."""
 
 
-BUFFERS = Path(__file__).parents[2] / "local" / "backends" / "onnxruntime" / "bindings.py"
+BACKEND = Path(__file__).parents[2] / "local" / "backends" / "onnxruntime"
 
 
 class Session:
@@ -79,7 +81,7 @@ class Session:
         self._session = open_session(file, engine, precision, num_threads, allow_spinning, cuda=cuda)
         self._inputs = inputs
         self._is_on_card = engine in ("cuda", "tensorrt")
-        self._buffers = load_buffers() if has_buffers else None
+        self._buffers = backend_file("bindings") if has_buffers else None
         self._in_buffers: dict[int, Any] = {}  # batch size -> its buffers
         self._feed: dict[str, Any] = {}
         self._feeds: dict[int, dict[str, Any]] = {}  # of `times`, by batch size
@@ -177,22 +179,33 @@ def open_session(
         options.enable_profiling, options.profile_file_prefix = True, profile
     if engine == "openvino":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    elif engine != "cpu" and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()  # finds CUDA's libraries in the nvidia-* wheels of this environment
+    libraries = backend_file("cuda_libraries") if engine in LIBRARIES else None
+    if libraries:
+        libraries.preload(ort)
     configured = [(name, engine_options(name, precision, num_threads)) for name in providers]
     configured = [(name, {**own, **(cuda or {})} if name == PROVIDERS["cuda"][0] else own) for name, own in configured]
-    session = ort.InferenceSession(file, options, providers=configured)
-    session.disable_fallback()
+    try:
+        session = ort.InferenceSession(file, options, providers=configured, enable_fallback=0)
+    except Exception as error:
+        if libraries and (why := libraries.why_failed(ort, str(error))):
+            raise Refused(f"{providers[0]} did not start: {why}") from None
+        raise
     if session.get_providers()[0] != providers[0]:
-        raise Refused(f"{providers[0]} did not start; it would have run on {session.get_providers()[0]}")
+        why = libraries and (libraries.no_driver(ort) or libraries.why_not_started(ort, provider_library(engine)))
+        told = f": {why}" if why else ""
+        raise Refused(f"{providers[0]} did not start{told}; it would have run on {session.get_providers()[0]}")
     if engine == "openvino" and not any(p.ep_name == OPENVINO for p in session.get_provider_graph_assignment_info()):
         raise Refused("OpenVINO computes no node of this model")
     return session
 
 
-def load_buffers() -> Any:
-    """The backend's module, under a name of its own."""
-    spec = importlib.util.spec_from_file_location("tandem_bindings", BUFFERS)
+def provider_library(engine: str) -> Path:
+    return Path(ort.__file__).parent / "capi" / LIBRARIES[engine]
+
+
+def backend_file(name: str) -> Any:
+    """A module of the backend, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(f"tandem_{name}", BACKEND / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

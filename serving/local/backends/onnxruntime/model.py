@@ -1,10 +1,11 @@
 """The Triton backend `onnxruntime`, in Python: the same config.pbtxt runs here and under the C++ backend of that name.
 
 Answers: what does one instance of a model do with its configuration and with a batch of requests? It runs inside
-Triton's stub, in an environment that has NumPy 1, ONNX Runtime and nothing else, so it imports no file of this project but the two
-beside it: `ort_session.py` opens the session, `bindings.py` has buffers for batches. The stub is a process of this instance alone, so
-that each may have another build of ONNX Runtime. Not here: auto-completion of configurations (ours state everything), decoupled
-models, BF16 tensors (NumPy has none). Keep: a request that fails never takes along those that Triton put into its batch.
+Triton's stub, in an environment that has NumPy 1, ONNX Runtime and nothing else, so it imports no file of this project but those
+beside it: `ort_session.py` opens the session, `bindings.py` has buffers for batches, `cuda_libraries.py` says what a machine
+lacks. The stub is a process of this instance alone, so that each may have another build of ONNX Runtime. Not here: auto-completion of
+configurations (ours state everything), decoupled models, BF16 tensors (NumPy has none). Keep: a request that fails never takes along those
+that Triton put into its batch.
 """
 
 import contextlib
@@ -25,7 +26,8 @@ if not np.__version__.startswith("1."):
 
 import triton_python_backend_utils as pb
 
-sys.path.append(str(pathlib.Path(__file__).parent))  # of the two files beside this one
+sys.path.append(str(pathlib.Path(__file__).parent))  # of the files beside this one
+import cuda_libraries
 import ort_session
 from bindings import shapes_of
 from ort_session import Parameters, refuse
@@ -129,7 +131,8 @@ def to_array(tensor):
 def failure(error):
     client_errors = (ValueError, ort_session.ort.capi.onnxruntime_pybind11_state.InvalidArgument)
     code = pb.TritonError.INVALID_ARG if isinstance(error, client_errors) else pb.TritonError.INTERNAL
-    return pb.InferenceResponse(error=pb.TritonError(str(error), code))
+    reason = cuda_libraries.why_failed(ort_session.ort, str(error)) or str(error)
+    return pb.InferenceResponse(error=pb.TritonError(reason, code))
 
 
 def together(members):

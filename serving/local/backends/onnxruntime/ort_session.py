@@ -1,7 +1,8 @@
 """From a model's configuration to a session of ONNX Runtime: threads, execution providers and their options.
 
-Answers: which provider computes this model, with which options, or why is it refused? Not here: requests (`model.py`) and
-buffers (`bindings.py`). Keep: an option that cannot be honoured fails the load, because ONNX Runtime would only warn and compute elsewhere.
+Answers: which provider computes this model, with which options, or why is it refused? Not here: requests (`model.py`),
+buffers (`bindings.py`) and what a machine lacks on which a provider does not start (`cuda_libraries.py`). Keep: an option that
+cannot be honoured fails the load, because ONNX Runtime would only warn and compute elsewhere.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import re
 import sys
 
 import bindings
+import cuda_libraries
 import triton_python_backend_utils as pb
 
 ort = None  # the build of ONNX Runtime that the model's configuration asks for, see import_engine
@@ -45,7 +47,6 @@ LIBRARIES = {
 }
 NEIGHBOURHOOD = 4096  # bytes around it; 31 names of the 1.31.1 library lie within 2,000
 UNTYPED_TENSORRT = 11  # the first without precision flags: it takes precision from the file's own types alone
-DRIVER = "libcuda.so.1"
 COMPUTE_CAPABILITY_MAJOR, FIRST_WITH_TF32 = 75, 8  # cudaDevAttrComputeCapabilityMajor; Ampere
 
 OPENVINO = "OpenVINOExecutionProvider"
@@ -331,17 +332,22 @@ def open_session(path, config, kind, device):
     """A session whose first provider is the one asked for, or a refusal: never quietly another device."""
     wanted = providers(config, kind, device)
     if kind == "GPU":
-        require_driver()
-        if hasattr(ort, "preload_dlls"):
-            ort.preload_dlls()  # finds CUDA's and cuDNN's libraries in the nvidia-* wheels of this environment
+        if why := cuda_libraries.no_driver(ort):
+            raise refuse(why)
+        cuda_libraries.preload(ort)
     options = session_options(config)
     if wanted[0][0] == OPENVINO:
         options.add_session_config_entry(ASSIGNMENT, "1")
     # without fallback: a provider that fails, now or later, must not be replaced by the CPU
-    session = ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
+    try:
+        session = ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
+    except Exception as e:
+        if kind == "GPU" and (why := cuda_libraries.why_failed(ort, str(e))):
+            raise refuse(f"{wanted[0][0]} did not start on device {device}: {why}") from None
+        raise
     got = session.get_providers()
     if got[0] != wanted[0][0]:
-        why = why_not_loaded(wanted[0][0])
+        why = f": {found}" if (found := why_not_loaded(wanted[0][0])) else ""
         raise refuse(f"{wanted[0][0]} did not start on device {device}{why}; the model would have run on {got[0]}")
     if kind == "GPU" and dict(wanted).get(CUDA, {}).get("use_tf32") == "1":
         require_tf32(device)
@@ -364,24 +370,7 @@ def require_tf32(device, runtime=None):
         )
 
 
-def require_driver():
-    """Says at once what CUDA would say as a chain of libraries that are missing."""
-    try:
-        ctypes.CDLL(DRIVER)
-    except OSError:
-        raise refuse(
-            f"a GPU is asked for, but there is no NVIDIA driver here ({DRIVER} cannot be loaded): install the driver, or in a "
-            "container start it with the card (--gpus, nvidia.com/gpu)"
-        ) from None
-
-
 def why_not_loaded(provider):
-    """What the loader says of the provider's library: most often which library of CUDA is missing."""
+    """Why a provider did not start, with what to do, as far as its library shows it."""
     library = provider_library(provider) if provider in LIBRARIES else None
-    if library is None:
-        return ""
-    try:
-        ctypes.CDLL(str(library))
-    except OSError as e:
-        return f": {e}"
-    return ""
+    return cuda_libraries.why_not_started(ort, library) if library else None
