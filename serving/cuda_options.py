@@ -44,6 +44,11 @@ class CudaOptions(BaseModel):
         description="Kernels that may compute attention, added up: flash 1, memory-efficient 2, TensorRT's 4, cuDNN's 8, plain 16. "
         "Not measured yet. Unset: the provider's own choice.",
     )
+    enable_cudnn: bool | None = Field(
+        default=None,
+        description="Whether cuDNN is used. With false, nodes that have a kernel of ONNX Runtime's own are computed by that, and others fail. "
+        "Not measured yet. Unset: the provider's own, yes.",
+    )
     prefer_nhwc: bool | None = _switch("Whether images are computed with their channels last.")
     fuse_conv_bias: bool | None = _switch("Whether a convolution and its bias are one kernel.")
     cudnn_conv_use_max_workspace: bool | None = _switch(

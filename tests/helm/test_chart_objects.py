@@ -14,6 +14,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from serving.cuda_options import CudaOptions, cuda_options
+
 from . import checks
 from .conftest import ROOT, Object, Render, Rendering, accepted
 
@@ -29,6 +31,11 @@ SHAPES: dict[str, Object] = {
     "a GPU pool with an own card": {"pools": {"gpu": {"enabled": True, "gpu": {"resource": "nvidia.com/mig-1g.10gb"}}}},
     "two GPU Tritons": {"pools": {"gpu": {"enabled": True, "replicas": 2}}},
     "the slim image": SLIM,
+    "buffers and graphs on a card": {
+        "pools": {
+            "gpu": {"enabled": True, "server": "tandem", "batchBuckets": "auto", "cuda": {"enable_cuda_graph": True}}
+        }
+    },
     "a claim": CLAIM,
     "an autoscaler": {"pools": {"cpu": {"autoscaling": {"enabled": True, "maxReplicas": 9}}}},
     "a pool of one's own": {"pools": {"spare": {"models": ["digits-fp32"], "replicas": 3}}},
@@ -265,6 +272,38 @@ def test_how_a_model_is_run_reaches_the_slim_images_triton_and_unset_says_nothin
     assert words <= set(command)
     options = {word.partition("=")[0] for word in render(SLIM).container("tandem-cpu")["command"]}
     assert not options & {word.partition("=")[0] for word in words}
+
+
+CARD_OPTIONS: Object = {
+    "cudnn_conv_algo_search": "HEURISTIC",
+    "arena_extend_strategy": "kSameAsRequested",
+    "gpu_mem_limit": 34_359_738_368,
+    "sdpa_kernel": 0,
+    **{name: name == "enable_cuda_graph" for name, field in CudaOptions.model_fields.items() if "bool" in str(field)},
+}
+
+
+def test_buffers_and_options_of_a_card_reach_the_slim_images_triton_as_it_reads_them(render: Render) -> None:
+    pool = {"enabled": True, "server": "tandem", "bucketLengths": [16, 128], "cuda": CARD_OPTIONS}
+    for sizes, told in (("auto", "auto"), ([1, 8, 32], "1,8,32")):
+        command = render({"pools": {"gpu": {**pool, "batchBuckets": sizes}}}).container("tandem-gpu")["command"]
+        assert {f"--batch-buckets={told}", "--bucket-lengths=16,128"} <= set(command)
+        options = [word.removeprefix("--cuda-option=") for word in command if word.startswith("--cuda-option=")]
+        assert dict(cuda_options(options)) == dict(CudaOptions(**CARD_OPTIONS).pairs())
+    unset = render({"pools": {"gpu": {"enabled": True, "server": "tandem"}}}).container("tandem-gpu")["command"]
+    assert not [word for word in unset if "bucket" in word or "cuda" in word]
+
+
+def test_the_options_of_a_card_are_those_that_tandem_triton_takes(chart: helm_python.Chart) -> None:
+    assert chart.schema is not None
+    values = chart.schema["definitions"]["cudaOptions"]["properties"]
+    assert set(values) == set(CudaOptions.model_fields) == set(CARD_OPTIONS)
+    for name, field in CudaOptions.model_json_schema()["properties"].items():
+        kind, _ = field["anyOf"]  # and null
+        least = kind.get("minimum", kind["exclusiveMinimum"] + 1 if "exclusiveMinimum" in kind else None)
+        said = {"enum": kind["enum"]} if "enum" in kind else {"type": kind["type"]}
+        bounds = {"minimum": least, "maximum": kind.get("maximum")}
+        assert values[name] == {**said, **{bound: of for bound, of in bounds.items() if of is not None}}
 
 
 def test_a_triton_has_started_with_its_models_is_ready_by_its_server_and_alive_by_its_process(render: Render) -> None:

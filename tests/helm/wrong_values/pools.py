@@ -50,6 +50,43 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "pools.cpu.versions would be ignored, because NVIDIA's server reads it from the model repository. "
         "Leave it out, or set pools.cpu.server=tandem.",
     ),
+    "buffers on NVIDIA's server": (
+        {"pools": {"cpu": {"server": "nvidia", "batchBuckets": "auto"}}},
+        "pools.cpu.batchBuckets would be ignored, because NVIDIA's server reads it from the model repository. "
+        "Leave it out, or set pools.cpu.server=tandem.",
+    ),
+    "options of a card on NVIDIA's server": (
+        {"pools": {"gpu": {**GPU_ON, "cuda": {"prefer_nhwc": True}}}},
+        "pools.gpu.cuda would be ignored, because NVIDIA's server reads it from the model repository. "
+        "Leave it out, or set pools.gpu.server=tandem.",
+    ),
+    "options of a card on CPU nodes": (
+        {"pools": {"cpu": {"server": "tandem", "cuda": {"prefer_nhwc": True}}}},
+        "pools.cpu.cuda would be ignored, because pools.cpu.device is cpu. Leave it out, or set pools.cpu.device=gpu.",
+    ),
+    "an option of a card with letters swapped": (
+        {"pools": {"gpu": {**GPU_ON, "server": "tandem", "cuda": {"prefer_nhcw": True}}}},
+        "pools.gpu.cuda has no option prefer_nhcw; did you mean prefer_nhwc?",
+    ),
+    "an option of a card as the chart's other names are written": (
+        {"pools": {"gpu": {**GPU_ON, "server": "tandem", "batchBuckets": "auto", "cuda": {"enableCudaGraph": True}}}},
+        "pools.gpu.cuda has no option enableCudaGraph; did you mean enable_cuda_graph?",
+    ),
+    "an option of a card that is a variant's": (
+        {"pools": {"gpu": {**GPU_ON, "server": "tandem", "cuda": {"use_tf32": True}}}},
+        "pools.gpu.cuda has no option use_tf32; known: arena_extend_strategy, cudnn_conv1d_pad_to_nc1d, cudnn_conv_algo_search, "
+        "cudnn_conv_use_max_workspace, do_copy_in_default_stream, enable_cuda_graph, enable_cudnn, fuse_conv_bias, gpu_mem_limit, "
+        "prefer_nhwc, sdpa_kernel, tunable_op_enable, tunable_op_tuning_enable, use_ep_level_unified_stream.",
+    ),
+    "graphs without sizes": (
+        {"pools": {"gpu": {**GPU_ON, "server": "tandem", "cuda": {"enable_cuda_graph": True}}}},
+        "pools.gpu.cuda.enable_cuda_graph needs batchBuckets, because a graph replays batches of one size. "
+        "Set pools.gpu.batchBuckets=auto, or leave it out.",
+    ),
+    "lengths without sizes": (
+        {"pools": {"cpu": {"server": "tandem", "bucketLengths": [16]}}},
+        "pools.cpu.bucketLengths are of batchBuckets, and there are none. Set pools.cpu.batchBuckets=auto, or leave them out.",
+    ),
     "an image of the slim server for NVIDIA's": (
         {"pools": {"cpu": {"image": "tritonCpuOpenvino"}}},
         "pools.cpu.image would be ignored, because pools.cpu.server is nvidia, whose image is images.nvidia. "

@@ -28,6 +28,16 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "an unknown device": ({"pools": {"cpu": {"device": "tpu"}}}, "'/pools/cpu/device': value must be one of"),
     "an unknown server": ({"pools": {"cpu": {"server": "own"}}}, "'/pools/cpu/server': value must be one of"),
     "an unknown source of models": ({"modelRepository": {"source": "s3"}}, "value must be one of"),
+    "an option of a card that is no flag": (
+        {"pools": {"gpu": {"cuda": {"prefer_nhwc": "yes"}}}},
+        "'/pools/gpu/cuda/prefer_nhwc': got string, want boolean",
+    ),
+    "a word for batches that there is not": (
+        {"pools": {"gpu": {"batchBuckets": "always"}}},
+        "'/pools/gpu/batchBuckets'",
+    ),
+    "a batch of nothing": ({"pools": {"gpu": {"batchBuckets": [0]}}}, "'/pools/gpu/batchBuckets"),
+    "lengths that are none": ({"pools": {"gpu": {"bucketLengths": []}}}, "'/pools/gpu/bucketLengths'"),
     "a wildcard for models": ({"pools": {"cpu": {"models": ["*"]}}}, "'/pools/cpu/models/0'"),
     "a model twice": ({"pools": {"cpu": {"models": ["a", "a"]}}}, "'/pools/cpu/models'"),
     "a number as text": ({"gateway": {"replicas": "2"}}, "'/gateway/replicas': got string, want integer"),

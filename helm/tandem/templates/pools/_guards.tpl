@@ -14,6 +14,8 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- include "tandem.guardPoolFollows" $it }}
 {{- include "tandem.guardPoolAutoscaling" $it }}
 {{- include "tandem.guardPoolCards" $it }}
+{{- include "tandem.guardPoolBuckets" $it }}
+{{- include "tandem.guardPoolCuda" $it }}
 {{- include "tandem.guardPoolPrePull" $it }}
 {{- include "tandem.guardDrain" (dict "path" $it.path "values" $pool) }}
 {{- include "tandem.guardPodLabels" (dict "path" $it.path "values" $pool) }}
@@ -63,10 +65,13 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- $path := .path }}
 {{- $fixed := list "model-repository" "model-control-mode" "load-model" "model-config-name" "strict-readiness" "exit-timeout-secs" "http-port" "grpc-port" "metrics-port" }}
 {{- if eq $pool.server "nvidia" }}
-{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" "versions" }}
+{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" "batchBuckets" "bucketLengths" "versions" }}
 {{- if not (kindIs "invalid" (index $pool $key)) }}
 {{- fail (printf "%s.%s would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $key $path) }}
 {{- end }}
+{{- end }}
+{{- if $pool.cuda }}
+{{- fail (printf "%s.cuda would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $path) }}
 {{- end }}
 {{- if $pool.image }}
 {{- fail (printf "%s.image would be ignored, because %s.server is nvidia, whose image is images.nvidia. Leave it out, or set %s.server=tandem." $path $path $path) }}
@@ -150,6 +155,41 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- end }}
 {{- else if (index .root.Values.pools .name | default dict).gpu }}
 {{- fail (printf "%s.gpu would be ignored, because %s.device is cpu. Leave it out, or set %s.device=gpu." $path $path $path) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardPoolBuckets" -}}
+{{- if and .pool.bucketLengths (not .pool.batchBuckets) }}
+{{- fail (printf "%s.bucketLengths are of batchBuckets, and there are none. Set %s.batchBuckets=auto, or leave them out." .path .path) }}
+{{- end }}
+{{- if and .pool.cuda.enable_cuda_graph (not .pool.batchBuckets) }}
+{{- fail (printf "%s.cuda.enable_cuda_graph needs batchBuckets, because a graph replays batches of one size. Set %s.batchBuckets=auto, or leave it out." .path .path) }}
+{{- end }}
+{{- end }}
+
+{{/* Names that are no option are told with the nearest: the one that has most of their runs of three letters. A test compares the list with
+     what `tandem triton` takes. */}}
+{{- define "tandem.guardPoolCuda" -}}
+{{- $path := .path }}
+{{- $known := list "arena_extend_strategy" "cudnn_conv1d_pad_to_nc1d" "cudnn_conv_algo_search" "cudnn_conv_use_max_workspace" "do_copy_in_default_stream" "enable_cuda_graph" "enable_cudnn" "fuse_conv_bias" "gpu_mem_limit" "prefer_nhwc" "sdpa_kernel" "tunable_op_enable" "tunable_op_tuning_enable" "use_ep_level_unified_stream" }}
+{{- if and .pool.cuda (ne .pool.device "gpu") }}
+{{- fail (printf "%s.cuda would be ignored, because %s.device is cpu. Leave it out, or set %s.device=gpu." $path $path $path) }}
+{{- end }}
+{{- range $option, $_ := .pool.cuda }}
+{{- if not (has $option $known) }}
+{{- $name := snakecase $option }}
+{{- $nearest := "" }}
+{{- $most := 0 }}
+{{- range $candidate := $known }}
+{{- $shared := 0 }}
+{{- range $at := until (max 0 (sub (len $name) 2) | int) }}
+{{- if contains (substr $at (add $at 3 | int) $name) $candidate }}{{ $shared = add $shared 1 }}{{ end }}
+{{- end }}
+{{- if gt (int $shared) (int $most) }}{{ $most = $shared }}{{ $nearest = $candidate }}{{ end }}
+{{- end }}
+{{- $hint := ternary (printf "; did you mean %s?" $nearest) (printf "; known: %s." (join ", " $known)) (gt (mul $most 2) (sub (len $name) 2)) }}
+{{- fail (printf "%s.cuda has no option %s%s" $path $option $hint) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

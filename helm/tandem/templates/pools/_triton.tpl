@@ -22,6 +22,15 @@ command:
   - --{{ $option }}={{ int64 $value }}
   {{- end }}
   {{- end }}
+  {{- with .batchBuckets }}
+  - --batch-buckets={{ if kindIs "string" . }}{{ . }}{{ else }}{{ join "," . }}{{ end }}
+  {{- end }}
+  {{- with .bucketLengths }}
+  - --bucket-lengths={{ join "," . }}
+  {{- end }}
+  {{- range $option, $value := .cuda }}
+  - --cuda-option={{ $option }}={{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ $value }}{{ end }}
+  {{- end }}
 {{- else }}
 # NVIDIA's entry point becomes the program that it is given, so Triton gets the signals. A model that does not load ends Triton, which stops
 # a rollout before it takes traffic. Not strict: a model that is being loaded or did not load must not take the others' traffic away.
