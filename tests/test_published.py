@@ -124,6 +124,24 @@ def test_what_is_no_result_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not (tmp_path / "docs").exists()
 
 
+def test_a_claim_that_was_not_measured_is_told_as_it_would_be_taken_now_and_one_that_was_as_it_was_taken(
+    tmp_path: Path,
+) -> None:
+    document = json.loads(gzip.decompress((published.ROOT / "published-results" / "claims.json.gz").read_bytes()))
+    document["results"] = [{**one, "note": "as it was"} for one in document["results"]]
+    file = tmp_path / "claims.json.gz"
+    file.write_bytes(gzip.compress(json.dumps(document).encode()))
+    claims = published.load(file)
+    assert isinstance(claims, claims_values.Report)
+    told = {one.name: (one.answer, one.note) for one in claims.results}
+    answer, note = told["fp16-on-tensor-cores"]
+    assert answer == "not measured here"
+    assert note is not None
+    assert "without TF32" in note
+    measured = [note for answer, note in told.values() if answer != "not measured here"]
+    assert set(measured) == {"as it was"}
+
+
 def test_what_is_published_is_what_the_stored_results_say() -> None:
     """Also the digests: whoever changes a stored result must say so."""
     folder = published.ROOT / "published-results"
