@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from serving.ports import free_ports
 from serving.repository import Repository
 from tests.command import tandem
-from tests.local.harness import Program, wait_until
+from tests.export.gates.nets import net
+from tests.local.harness import ROOT, Program, wait_until
 from tests.local.repository import publish_digits
 from tests.local.test_later_exports import SAMPLE, Up, another
 
@@ -27,7 +30,14 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     publish_digits(repository, precisions=["fp32"])
     publish_digits(repository, precisions=["fp32"], version=2, model_file=another(2))
     publish_digits(repository, "other", precisions=["fp32"])
-    (folder / "tandem.yaml").write_text("version: 1\npools: {cpu: {versions: 2}}\n")
+    with up_on(repository, num_versions=2) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def up_on(repository: Path, num_versions: int) -> Iterator[Up]:
+    folder = repository.parent
+    (folder / "tandem.yaml").write_text(f"version: 1\npools: {{cpu: {{versions: {num_versions}}}}}\n")
     port = free_ports(1)[0]
     words = ["up", "--port", str(port), "--no-measure", "--model-repository", str(repository)]
     words += ["--config", str(folder / "tandem.yaml")]
@@ -120,3 +130,51 @@ def test_without_a_server_what_is_there_is_proven_and_is_removed(tmp_path: Path)
     assert tandem("models", "rm", "digits-fp32", *where, **state).returncode == 2  # INT8 is judged beside it
     assert tandem("models", "rm", "digits", *where, **state).stdout == "removed digits-fp32\nremoved digits-int8\n"
     assert Repository(tmp_path / "repository").variants() == []
+
+
+def export_times(repository: Path, factor: int, *words: str) -> None:
+    """The next version of `times`, whose answer is its input times the factor."""
+    file = repository.parent / "times.onnx"
+    file.write_bytes(net("y = Mul(x, k)", "(float[batch,4] x) => (float[batch,4] y)", k=float(factor)))
+    quick = ["--i-accept-ungated", "--precision", "fp32", "--engine", "cpu", "--seconds", "0.01"]
+    command = [
+        sys.executable,
+        "-m",
+        "serving",
+        "export",
+        str(file),
+        *quick,
+        *words,
+        "--model-repository",
+        str(repository),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.thorough
+def test_three_versions_that_an_export_keeps_answer_beside_each_other(tmp_path: Path) -> None:
+    repository, ones = tmp_path / "repository", [1.0] * 4
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": ones}]}).encode()
+
+    def factors(*versions: int) -> list[float | None]:
+        """What each version multiplies by; 0 asks for none, and None is one that is not there."""
+        paths = [f"/v2/models/times/{f'versions/{version}/' if version else ''}infer" for version in versions]
+        replies = [running.ask(path, body) for path in paths]
+        assert all(status in (200, 404) for status, _, _ in replies), replies
+        return [said["outputs"][0]["data"][0] if status == 200 else None for status, said, _ in replies]
+
+    for factor in (2, 3, 5):
+        export_times(repository, factor, "--keep-versions", "3")
+    with up_on(repository, num_versions=3) as running:
+        assert factors(0, 3, 2, 1, 4) == [5, 5, 3, 2, None]
+        assert [row["version"] for row in running.ask("/v2/repository/index", b"")[1] if row["name"] == "times"] == [
+            "1",
+            "2",
+            "3",
+        ]
+        export_times(repository, 7)  # as many versions are kept as there were
+        wait_until(
+            lambda: running.ask("/v2/models/times/versions/4/infer", body)[0] == 200, "the fourth version answers"
+        )
+        assert factors(0, 4, 3, 2, 1) == [7, 7, 5, 3, None]
