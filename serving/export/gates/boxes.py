@@ -20,10 +20,11 @@ from serving.export.gates.rows import as_long
 
 Array = NDArray[Any]
 MIN_OVERLAP = 0.5  # of a box that counts as found, VOC's
+ROUNDING = 1e-3  # of a score that FP32 or FP16 computed as 1
 SURE_SCORE = 0.25  # from here on FP32's boxes are what others have to find: what Ultralytics' predict shows if nobody asks otherwise
 WANTED = (
-    "want boxes [n, k, 4], scores [n, k] and classes [n, k], or one output [n, k, 6] of corners, score and class: export the "
-    "model with its post-processing (NMS) inside, or judge it as --task other or by --metric"
+    "want boxes [n, k, 4], scores [n, k] and classes [n, k], or one output [n, k, 6] of corners, score (0..1) and class, or of class, "
+    "score and corners: export the model with its post-processing (NMS) inside, or judge it as --task other or by --metric"
 )
 
 
@@ -37,13 +38,33 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True)
+class Columns:
+    """Where one output [n, k, 6] has what."""
+
+    corners: slice
+    score: int
+    kind: int
+
+    def fit(self, rows: Array) -> bool:
+        """Whether float [m, 6] can be that: whole classes, and scores of 0..1; -1 of either fills up."""
+        scores, kinds = rows[:, self.score], rows[:, self.kind]
+        is_score = ((scores >= 0) & (scores <= 1 + ROUNDING)) | (scores == -1)
+        return bool((is_score & (kinds >= -1) & (kinds == np.round(kinds))).all())
+
+
+# The first that fits: Ultralytics and those who followed it; PaddleDetection.
+ORDERS = (Columns(slice(0, 4), 4, 5), Columns(slice(2, 6), 1, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """Which output holds what; one index where all is in one."""
+    """Which output holds what; one index where all is in one, whose columns are in this order."""
 
     corners: int
     scores: int | None = None
     classes: int | None = None
     count: int | None = None
+    columns: Columns = ORDERS[0]
 
     @classmethod
     def of(cls, outputs: Sequence[Array]) -> Layout:
@@ -51,7 +72,10 @@ class Layout:
         rows = [_row_wise(values) for values in outputs]
         for index, values in enumerate(rows):
             if values.ndim == 3 and values.shape[2] == 6 and values.dtype.kind == "f":
-                return cls(index)
+                found = values[(values != values[..., :1]).any(axis=2)]  # not what fills up, -1 or 0 alone
+                columns = next((each for each in ORDERS if each.fit(found)), None)
+                if columns is not None:
+                    return cls(index, columns=columns)
         corners = next((i for i, v in enumerate(rows) if v.ndim == 3 and v.shape[2] == 4 and v.dtype.kind == "f"), None)
         if corners is not None:
             flat = [i for i, v in enumerate(rows) if v.shape == rows[corners].shape[:2]]
@@ -65,11 +89,11 @@ class Layout:
         raise UserError(f"task detection: the model gives {shapes}; {WANTED}")
 
     def read(self, outputs: Sequence[Array]) -> list[Boxes]:
-        """The boxes of each row. What fills up the array, boxes without a score, is left out."""
+        """The boxes of each row. What fills up the array, boxes without a score or of class -1, is left out."""
         rows = [_row_wise(values) for values in outputs]
         if self.scores is None:
-            all_of = rows[self.corners].astype(np.float64)
-            parts = (all_of[..., :4], all_of[..., 4], np.round(all_of[..., 5]).astype(np.int64))
+            all_of, at = rows[self.corners].astype(np.float64), self.columns
+            parts = (all_of[..., at.corners], all_of[..., at.score], np.round(all_of[..., at.kind]).astype(np.int64))
         else:
             classes = np.zeros(rows[self.scores].shape) if self.classes is None else rows[self.classes]
             parts = (
@@ -80,7 +104,7 @@ class Layout:
         found = []
         for row in range(len(parts[0])):
             most = parts[1].shape[1] if self.count is None else int(rows[self.count].reshape(len(parts[0]))[row])
-            is_box = (parts[1][row] > 0) & (np.arange(parts[1].shape[1]) < most)
+            is_box = (parts[1][row] > 0) & (parts[2][row] >= 0) & (np.arange(parts[1].shape[1]) < most)
             found.append(Boxes(parts[0][row][is_box], parts[1][row][is_box], parts[2][row][is_box]))
         return found
 

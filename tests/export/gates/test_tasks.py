@@ -120,6 +120,57 @@ def test_precision_over_recall_is_averaged_as_in_voc() -> None:
     assert [one.classes.tolist() for one in boxes.Layout.of(apart).read(apart)] == [[0, 1, 1]] * N
 
 
+PADDLE = [5, 4, 0, 1, 2, 3]  # class, score, corners
+FILLED = np.concatenate([BOXES, np.full((N, 2, 6), -1.0), np.zeros((N, 1, 6))], axis=1).astype(np.float32)
+OTHER_FILLED = np.concatenate([BOXES, np.tile([0.0, 0, 0, 0, 0, -1], (N, 2, 1))], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [given[..., order] for order in (slice(None), PADDLE) for given in (BOXES, FILLED, OTHER_FILLED)],
+    ids=[
+        f"{order}, {fill}" for order in ("Ultralytics", "PaddleDetection") for fill in ("whole", "-1 and 0", "class -1")
+    ],
+)
+def test_the_order_of_columns_is_read_from_what_they_hold(output: Array) -> None:
+    read = boxes.Layout.of([output]).read([output])
+    for one, wanted in zip(read, BOXES.astype(np.float64), strict=True):
+        assert one.corners.tolist() == wanted[:, :4].tolist()
+        assert (one.scores.tolist(), one.classes.tolist()) == (wanted[:, 4].tolist(), wanted[:, 5].tolist())
+
+
+@pytest.mark.parametrize("least", [0.5, 0.75])
+def test_a_detector_that_writes_class_and_score_first_is_judged_by_its_boxes(least: float) -> None:
+    """As PaddleDetection does, with the number of boxes of each image beside them; the labels are corners and classes as always."""
+
+    def paddle(above: float) -> bytes:
+        return net(
+            """is = Greater(x, least)  on = NonZero(is)  place = Transpose<perm = [1, 0]>(on)  low = Cast<to = 1>(place)
+               high = Add(low, two)  scores = GatherND(x, place)  column = Unsqueeze(scores, axes)  none = Mul(column, zero)
+               boxes = Concat<axis = 1>(none, column, low, high)  shape = Shape(scores)  number = Cast<to = 6>(shape)""",
+            "(float[8, 8] x) => (float[k, 6] boxes, int32[1] number)",
+            least=above,
+            two=2.0,
+            zero=0.0,
+            axes=[1],
+        )
+
+    images, labels = spotted(N)
+    data = Dataset("images", {"x": images}, labels)
+    reference = onnx_session.answers(paddle(0.5), data.inputs, 0)
+    if least == 0.5:
+        check = accuracy.judge("m-int8", paddle(least), reference, "fp32", data, "detection", 0).checks[0]
+        assert (check.metric, check.value, check.reference) == ("map_50", 1, 1)
+        return
+    with pytest.raises(AccuracyLost, match="mAP"):
+        accuracy.judge("m-int8", paddle(least), reference, "fp32", data, "detection", 0)
+
+
+def test_six_columns_without_scores_and_classes_are_no_boxes() -> None:
+    with pytest.raises(UserError, match="class, score and corners"):
+        boxes.Layout.of([np.abs(normal(N, 3, 6)) * 3])
+
+
 def finder(least: float) -> bytes:
     """x [8, 8] -> a box of 2 × 2 for each pixel above `least`, its score and class 0: as many as there are."""
     return net(
