@@ -99,7 +99,7 @@ def in_batches(run: Run, inputs: Arrays, batch_size: int, name: str = "the model
         batch = {key: values[start : start + batch_size] for key, values in inputs.items()}
         batches.append([np.asarray(values) for values in run(batch)])
         _check_rows(name, _num_rows(batch), batches[-1])
-    return _joined(name, batches)
+    return joined(name, batches)
 
 
 def _check_rows(name: str, num_rows: int, outputs: Sequence[NDArray[Any]]) -> None:
@@ -116,16 +116,17 @@ def _stacked(name: str, index: int, of_output: Sequence[NDArray[Any]]) -> NDArra
         raise UserError(f"{name}: output {index} has {error}, so that rows cannot be compared") from None
 
 
-def _joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
-    joined = []
+def joined(name: str, parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """Outputs of batches [n, …] one below the other, filled up with zeros to the longest. Raises UserError where ranks differ."""
+    whole = []
     for index, of_output in enumerate(zip(*parts, strict=True)):
         if len({values.ndim for values in of_output}) > 1:
             raise UserError(
                 f"{name}: output {index} has another number of dimensions from batch to batch, so that rows cannot be compared"
             )
         longest = np.max([values.shape[1:] for values in of_output], axis=0) if of_output[0].ndim > 1 else ()
-        joined.append(np.concatenate([filled(values, (len(values), *longest)) for values in of_output]))
-    return joined
+        whole.append(np.concatenate([filled(values, (len(values), *longest)) for values in of_output]))
+    return whole
 
 
 def _fed(values: NDArray[Any]) -> NDArray[Any]:

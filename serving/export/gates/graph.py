@@ -26,7 +26,7 @@ from serving.export.gates.limits import (
     RowsDiffer,
 )
 from serving.export.gates.metrics import count_non_finite
-from serving.export.onnx_session import CannotRun, Session, in_batches
+from serving.export.onnx_session import CannotRun, Session, in_batches, joined
 from serving.repository.preprocessing import TextPreprocessing
 
 # Of the output's scale. FP32 keeps seven digits, so that real differences between rows are larger, and a net of random
@@ -60,10 +60,11 @@ class _GraphCheck:
         self._num_alone = 1 if exported.max_batch_size else 0
 
     def all(self) -> None:
-        alone = self._alone(self._example)
+        each = rows.one_by_one(self._name, self._session.run, self._example) if self._num_alone else []
+        alone = joined(self._name, each) if each else self._alone(self._example)
         self._finite(alone)
-        self._like_framework(alone, self._example)
-        self._batches(alone)
+        self._like_framework(alone, each)
+        self._batches(each)
         self._degenerate(alone)
         for dimension, length, inputs in self._lengths():
             self._at_length(dimension, length, inputs)
@@ -80,21 +81,22 @@ class _GraphCheck:
         size = len(next(iter(inputs.values()))) if self._exported.max_batch_size else 0
         return in_batches(run, inputs, size, self._exported.framework)
 
-    def _like_framework(self, ours: list[NDArray[Any]], inputs: Arrays) -> None:
+    def _like_framework(self, alone: list[NDArray[Any]], each: list[list[NDArray[Any]]]) -> None:
         if self._exported.run is None:
             return
-        difference = rows.worst_difference(ours, self._theirs(self._exported.run, inputs))
+        theirs = self._theirs(self._exported.run, self._example)
+        ours = rows.as_in_batch(each, theirs) if each and len(theirs) == len(alone) else alone
+        difference = rows.worst_difference(ours, theirs)
         if not difference <= self._like:
             raise FrameworkDiffers(self._name, self._exported.framework, difference, self._like)
 
-    def _batches(self, alone: list[NDArray[Any]]) -> None:
+    def _batches(self, each: list[list[NDArray[Any]]]) -> None:
         for size in rows.batch_sizes(self._exported.max_batch_size)[1:]:
             try:
                 together = rows.answers_together(self._name, self._session.run, self._example, size)
             except RowsDiffer as problem:
                 raise NotDynamic(self._name, "the batch dimension", size, problem.problem) from None
-            of_each = [rows.repeated(values, size) for values in alone]
-            difference = rows.worst_difference(*rows.as_long(together, of_each))
+            difference = rows.worst_difference(*rows.as_long(together, rows.as_in_batch(each, together)))
             if not difference <= self._limit:
                 raise RowsDiffer(self._name, size, f"a row changes by {difference:.2g} (at most {self._limit:g})")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.exported_model import Arrays, Run, filled
+from serving.export.exported_model import Arrays, Run, filled, num_rows
 from serving.export.gates.limits import RowsDiffer
 from serving.export.gates.metrics import row_difference
 from serving.export.onnx_session import CannotRun, in_batches
@@ -29,14 +29,43 @@ def largest_row_difference(name: str, run: Run, inputs: Arrays, max_batch_size: 
     sizes = batch_sizes(max_batch_size)
     if not sizes:
         return 0.0, 0
-    alone = in_batches(run, _first(inputs, max_batch_size), 1, name)
+    alone = one_by_one(name, run, _first(inputs, max_batch_size))
     worst, at = 0.0, 1
     for size in sizes[1:]:
         together = answers_together(name, run, _first(inputs, size), size)
-        difference = worst_difference(*as_long(together, [repeated(values, size) for values in alone]))
+        difference = worst_difference(*as_long(together, as_in_batch(alone, together)))
         if not difference <= worst:
             worst, at = difference, size
     return worst, at
+
+
+def one_by_one(name: str, run: Run, inputs: Arrays) -> list[list[NDArray[Any]]]:
+    """All outputs [1, …] of each row alone, as long as they are. Raises CannotRun."""
+    rows = [{key: values[row : row + 1] for key, values in inputs.items()} for row in range(num_rows(inputs))]
+    return [in_batches(run, row, 1, name) for row in rows]
+
+
+def as_in_batch(alone: Sequence[Outputs], together: Outputs) -> list[NDArray[Any]]:
+    """Every output of rows [1, …] that stood alone, over and over, as [n, …] beside a batch of n of them.
+
+    Shorter rows are filled up with what the batch fills them up with, if that is -1, else with zeros.
+    """
+    rows = [alone[row % len(alone)] for row in range(len(together[0]))]
+    return [_filled_as(values, of_output) for values, of_output in zip(together, zip(*rows, strict=True), strict=False)]
+
+
+def _filled_as(together: NDArray[Any], rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    if len({row.ndim for row in rows}) > 1:
+        return rows[0]  # no batch has such rows
+    shape = tuple(np.max([row.shape for row in rows], axis=0))
+    found = [filled(row, shape) for row in rows]
+    if together.shape[1:] == shape[1:] and together.dtype.kind in "if":
+        for row, whole, beside in zip(rows, found, together, strict=True):
+            is_beyond = np.ones(shape, bool)
+            is_beyond[tuple(slice(length) for length in row.shape)] = False
+            if is_beyond.any() and (beside[is_beyond[0]] == -1).all():
+                whole[is_beyond] = -1
+    return np.concatenate(found)
 
 
 def worst_difference(together: list[NDArray[Any]], alone: list[NDArray[Any]]) -> float:
@@ -73,5 +102,5 @@ def repeated(values: NDArray[Any], size: int) -> NDArray[Any]:
     return values[np.arange(size) % len(values)]
 
 
-def _first(inputs: Arrays, num_rows: int) -> dict[str, NDArray[Any]]:
-    return {name: values[:num_rows] for name, values in inputs.items()}
+def _first(inputs: Arrays, most: int) -> dict[str, NDArray[Any]]:
+    return {name: values[:most] for name, values in inputs.items()}

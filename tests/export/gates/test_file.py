@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -128,13 +130,33 @@ def test_rows_of_different_lengths_are_filled_up_with_zeros(batch_size: int) -> 
     assert found.tolist() == [[1, 0, 0], [1, 2, 0], [0, 0, 0], [1, 2, 3]]
 
 
-def test_a_row_that_its_batch_fills_up_is_the_same_row() -> None:
-    assert rows.largest_row_difference("m", counting, COUNTS, 4) == (0, 1)
+def filled_up_with(fill: float, of_one: float, dtype: type) -> Callable[[Arrays], list[np.ndarray]]:
+    """`counting`, from `of_one` on, filled up with something else."""
 
-    def longer(inputs: Arrays) -> list[np.ndarray]:
-        return [counting(inputs)[0] + 1]
+    def run(inputs: Arrays) -> list[np.ndarray]:
+        [counts] = counting(inputs)
+        return [np.where(counts > 0, counts - 1 + of_one, fill).astype(dtype)]
 
-    assert rows.largest_row_difference("m", longer, COUNTS, 4)[0] > 0.1
+    return run
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize(
+    ("fill", "of_one", "is_same"),
+    [(0, 1, True), (-1, 1, True), (-1, -1, True), (-2, 1, False), (1, 1, False)],
+)
+def test_a_row_that_its_batch_fills_up_with_zeros_or_minus_one_is_the_same_row(
+    fill: float, of_one: float, dtype: type, is_same: bool
+) -> None:
+    difference, _ = rows.largest_row_difference("m", filled_up_with(fill, of_one, dtype), COUNTS, 4)
+    assert (difference == 0) == is_same
+
+
+def test_an_answer_of_minus_one_is_no_filling_where_rows_are_of_one_length() -> None:
+    def leaking(inputs: Arrays) -> list[np.ndarray]:
+        return [np.full((len(inputs["x"]), 1), -1.0 if len(inputs["x"]) > 1 else 0.0)]
+
+    assert rows.largest_row_difference("m", leaking, COUNTS, 4)[0] == 1
 
 
 def test_rows_of_different_ranks_are_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from serving.errors import UserError, exit_code
 from serving.export.exported_model import Arrays
 from serving.export.gates.graph import check_graph
 from serving.export.gates.limits import Degenerate, FrameworkDiffers, Limits, NonFinite, NotDynamic, RowsDiffer
+from serving.export.onnx_session import Session
 from serving.repository import Tensor
 from serving.repository.preprocessing import TextPreprocessing
 
@@ -74,6 +76,41 @@ def test_a_batch_dimension_that_became_a_constant_is_refused() -> None:
     fixed = net("y = Reshape(x, shape)", "(float[batch,4] x) => (float[batch,4] y)", shape=np.array([1, 4]))
     with pytest.raises(NotDynamic, match=r"m-fp32.*dimension.*3"):
         check_graph("m-fp32", exported(fixed))
+
+
+@pytest.mark.parametrize(("fill", "is_sound"), [(-1.0, True), (0.0, True), (0.5, False)])
+def test_a_detector_that_fills_a_batch_up_to_its_fullest_image_is_sound(fill: float, is_sound: bool) -> None:
+    """x [n, 64] -> [n, k, 6]: corners, score and class of what is above a half, k of the image that has most of them."""
+    detector = net(
+        """is = Greater(x, half)  one = Cast<to = 7>(is)  each = ReduceSum<keepdims = 0>(one, last)  most = ReduceMax<keepdims = 0>(each)
+           k = Reshape(most, single)  score, place = TopK(x, k)  at = Cast<to = 1>(place)  high = Add(at, two)  none = Mul(at, zero)
+           is_found = Greater(score, half)  a = Unsqueeze(at, end)  b = Unsqueeze(high, end)  s = Unsqueeze(score, end)
+           c = Unsqueeze(none, end)  on = Unsqueeze(is_found, end)  all = Concat<axis = 2>(a, a, b, b, s, c)  y = Where(on, all, fill)""",
+        "(float[batch, 64] x) => (float[batch, k, 6] y)",
+        half=0.5,
+        two=2.0,
+        zero=0.0,
+        fill=fill,
+        last=[1],
+        end=[2],
+        single=[1],
+    )
+    images = np.zeros((6, 64), np.float32)
+    for number in range(6):
+        images[number, : number % 4] = np.arange(9, 9 - number % 4, -1) / 10
+    found = exported(
+        detector,
+        example={"x": images},
+        inputs=(Tensor("x", "FP32", (64,)),),
+        outputs=(Tensor("y", "FP32", (-1, 6)),),
+        task="detection",
+    )
+    if is_sound:
+        check_graph("m-fp32", found)
+        check_graph("m-fp32", replace(found, run=lambda inputs: Session("m", detector).run(inputs)))
+    else:
+        with pytest.raises(RowsDiffer):
+            check_graph("m-fp32", found)
 
 
 def test_a_batch_that_leaks_into_its_rows_is_refused() -> None:
