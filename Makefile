@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON_HERE := .venv/bin/python
+# Where it is set, each of the hundreds of processes that tests start would compile all that it imports: a second of the gateway's two.
+unexport PYTHONDONTWRITEBYTECODE
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 # Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser), needs Go
 # (make test-cluster), builds images (make test-images) or measures time (make bench, make prove).

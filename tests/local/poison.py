@@ -57,9 +57,10 @@ def is_ready(url: str, model: str) -> bool:
     return False
 
 
-def _leaving(model: str, body: bytes, times: int = 1) -> Callable[[Served], None]:
+def _leaving(model: str, body: Callable[[int], bytes], size: int, times: int = 1) -> Callable[[Served], None]:
     def poison(served: Served) -> None:
-        clients = [send(served.url, model, body) for _ in range(times)]
+        made = body(size)
+        clients = [send(served.url, model, made) for _ in range(times)]
         for client in clients:
             client.close()
 
@@ -75,9 +76,9 @@ def _grpc(served: Served) -> None:
 
 
 WAYS: dict[str, Callable[[Served], None]] = {
-    "a loop of a model": _leaving("loop", rounds(FOREVER)),
-    "parameters": _leaving("double", with_parameters(100_000)),
-    "inputs": _leaving("double", with_inputs(400_000)),
-    "many at once": _leaving("double", with_parameters(60_000), times=16),
+    "a loop of a model": _leaving("loop", rounds, FOREVER),
+    "parameters": _leaving("double", with_parameters, 100_000),
+    "inputs": _leaving("double", with_inputs, 400_000),
+    "many at once": _leaving("double", with_parameters, 60_000, times=16),
     "gRPC": _grpc,
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,29 +88,29 @@ def parameters(number: int, name: str = "p") -> dict[str, int]:
     return {f"{name}{index}": index for index in range(number)}
 
 
-COUNTS = {
-    "parameters": many(parameters=parameters(65)),
-    "16,000 parameters": many(parameters=parameters(16_000)),
-    "parameters of an input": many(inputs=[{**ENTRY, "parameters": parameters(65)}]),
-    "parameters of an output": many(outputs=[{"name": "y", "parameters": parameters(65)}]),
-    "parameters over all levels": many(
+COUNTS: dict[str, Callable[[], bytes]] = {
+    "parameters": lambda: many(parameters=parameters(65)),
+    "16,000 parameters": lambda: many(parameters=parameters(16_000)),
+    "parameters of an input": lambda: many(inputs=[{**ENTRY, "parameters": parameters(65)}]),
+    "parameters of an output": lambda: many(outputs=[{"name": "y", "parameters": parameters(65)}]),
+    "parameters over all levels": lambda: many(
         parameters=parameters(22),
         inputs=[{**ENTRY, "parameters": parameters(22)}],
         outputs=[{"name": "y", "parameters": parameters(22)}],
     ),
-    "inputs": many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(1025)]),
-    "200,000 inputs": many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(200_000)]),
-    "outputs": many(outputs=[{"name": f"y{index}"} for index in range(1025)]),
-    "dimensions": many(inputs=[{**ENTRY, "shape": [1] * 65}]),
-    "members": json.dumps({"inputs": [ENTRY], **parameters(100_000)}).encode(),
+    "inputs": lambda: many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(1025)]),
+    "200,000 inputs": lambda: many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(200_000)]),
+    "outputs": lambda: many(outputs=[{"name": f"y{index}"} for index in range(1025)]),
+    "dimensions": lambda: many(inputs=[{**ENTRY, "shape": [1] * 65}]),
+    "members": lambda: json.dumps({"inputs": [ENTRY], **parameters(100_000)}).encode(),
 }
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_more_than_any_model_needs_is_refused_with_the_number(unasked: Running, name: str) -> None:
-    is_refused(unasked.infer(COUNTS[name], MODEL))
-    head = {"Inference-Header-Content-Length": str(len(COUNTS[name]))}
-    is_refused(unasked.infer(COUNTS[name], MODEL, head))
+    body = COUNTS[name]()
+    is_refused(unasked.infer(body, MODEL))
+    is_refused(unasked.infer(body, MODEL, {"Inference-Header-Content-Length": str(len(body))}))
 
 
 def test_as_much_as_may_be_reaches_triton(gateway: Running) -> None:
