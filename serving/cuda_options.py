@@ -46,8 +46,8 @@ class CudaOptions(BaseModel):
     )
     enable_cudnn: bool | None = Field(
         default=None,
-        description="Whether cuDNN is used. With false, nodes that have a kernel of ONNX Runtime's own are computed by that, and others fail. "
-        "Not measured yet. Unset: the provider's own, yes.",
+        description="Whether cuDNN is used. With false, nodes that have a kernel of ONNX Runtime's own are computed by that, and others "
+        "fail. Not measured yet. Unset: the provider's own, yes.",
     )
     prefer_nhwc: bool | None = _switch("Whether images are computed with their channels last.")
     fuse_conv_bias: bool | None = _switch("Whether a convolution and its bias are one kernel.")

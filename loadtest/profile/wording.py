@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from loadtest.profile.options import ProfileOptions
 from loadtest.profile.parts import HasLadder, PartName, Split, batch_sizes, overlap, split
 from loadtest.report.summaries import milliseconds, number
-from serving.decisions.profile import RUNGS, MaxRate, Profile, Rung, ServerProfile
+from serving.decisions.batch_buckets import MOST_PADDING_RATIO, batch_buckets
+from serving.decisions.profile import BUCKETS, RUNGS, MaxRate, Profile, Rung, ServerProfile
 from serving.documents.tables import columns
+from serving.scheduling.curve import Curve
 
 DOES: dict[PartName, str] = {
     "compute": "the net itself",
@@ -249,7 +251,19 @@ def table(profile: Profile) -> str:
 def _words(server: ServerProfile) -> list[str]:
     """Of the smallest batch: a ladder has its numbers for the others."""
     sizes = batch_sizes(server)
-    return where_time_goes(server, sizes[0]) if sizes else []
+    return [*(where_time_goes(server, sizes[0]) if sizes else []), *buckets_asked_for(server)]
+
+
+def buckets_asked_for(server: ServerProfile) -> list[str]:
+    """Which `batch_buckets` the engine's own times ask for, on a card or where there are buffers; nothing where they tell no shape."""
+    has_buffers = any(word.startswith(f"{BUCKETS}=") for word in server.settings.tuning)
+    points = sorted({t.batch_size: t.latency_p50_s for t in server.ladder if t.rung == "in_process"}.items())
+    if not (server.device == "gpu" or has_buffers) or len(points) < 2 or server.settings.max_batch_size < 2:
+        return []
+    found = batch_buckets(Curve(tuple(points)), server.settings.max_batch_size)
+    return [
+        f"Padding would cost a batch at most {MOST_PADDING_RATIO:.0%} of its time with batch_buckets: [{', '.join(map(str, found))}]."
+    ]
 
 
 def _ladder_rows(servers: Sequence[ServerProfile]) -> list[tuple[str, ...]]:

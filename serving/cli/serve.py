@@ -165,7 +165,7 @@ def up(**options: Any) -> None:
 @click.option(
     "--batch-buckets",
     metavar="auto|SIZE,…",
-    help="Sizes of batches with buffers of their own; auto: powers of two. Not measured on a card yet. Default: none.",
+    help="Sizes of batches with buffers of their own; auto: as few as the model's speeds allow. Not measured on a card yet. Default: none.",
 )
 @click.option(
     "--bucket-lengths",

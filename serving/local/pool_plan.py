@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from serving.cores import usable_cores
+from serving.decisions.batch_buckets import MOST_PADDING_RATIO, batch_buckets
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython, best_engine, clear_ratio, gains
 from serving.errors import UserError
 from serving.local import measure
@@ -24,6 +25,7 @@ from serving.repository import DigestMismatch, Record, Repository, Speed, Varian
 from serving.repository.layout import Stamp
 from serving.repository.record import GPU_ENGINES
 from serving.repository.triton_config import ModelConfig
+from serving.scheduling.curve import Curve
 
 UNMEASURED = "unmeasured"
 HOW_TO_INSTALL = {"openvino": ": tandem environment openvino"}
@@ -198,7 +200,9 @@ def plan_pool(
             config = variant.config(
                 pool, engine=choice.engine, num_instances=each.num_instances, num_threads=each.num_threads
             )
-            config = bucketed(batched(config, overrides, say), overrides, say)
+            config = bucketed(
+                batched(config, overrides, say), overrides, say, known.get((variant.record.variant, choice.engine), ())
+            )
             if num_beside := (overrides.versions or 1) - 1:
                 config = config.with_earlier(beside(variant, place, config.max_batch_size, num_beside, say))
             ours = {
@@ -259,8 +263,11 @@ def batched(config: ModelConfig, overrides: TritonOverrides, say: Say) -> ModelC
     return config.with_batching(max_batch_size, queue_delay_us)
 
 
-def bucketed(config: ModelConfig, overrides: TritonOverrides, say: Say) -> ModelConfig:
-    """With the buffers for batches and the options of the card that are asked for, where this model can have them."""
+def bucketed(config: ModelConfig, overrides: TritonOverrides, say: Say, speeds: Sequence[Speed] = ()) -> ModelConfig:
+    """With the buffers for batches and the options of the card that are asked for, where this model can have them.
+
+    `speeds`: what is known here of this variant on this engine, by which `auto` chooses sizes.
+    """
     cuda = dict(overrides.cuda) if config.engine in GPU_ENGINES else {}
     if why := _no_buckets(config, overrides):
         say(f"{config.name} {why}, so that it gets no buffers of its own by batch_buckets")
@@ -268,10 +275,23 @@ def bucketed(config: ModelConfig, overrides: TritonOverrides, say: Say) -> Model
         cuda.pop(GRAPHS, None)
     if why is None and overrides.batch_buckets is not None:
         ours = {"batch_buckets": _fitting(overrides.batch_buckets, config.max_batch_size)}
+        if overrides.batch_buckets == "auto" and (chosen := buckets_by(speeds, config.max_batch_size)):
+            ours["batch_buckets"] = ",".join(map(str, chosen))
+            listed = " and ".join(", ".join(map(str, chosen)).rsplit(", ", 1))
+            say(
+                f"{config.name} has buffers for batches of {listed} rows: by its speeds here, padding costs at most "
+                f"{MOST_PADDING_RATIO:.0%} of a batch's time"
+            )
         if any(-1 in tensor.shape for tensor in config.inputs):
             ours["bucket_lengths"] = overrides.bucket_lengths or ""
         config = config.with_parameters(ours)
     return config.with_cuda(cuda)
+
+
+def buckets_by(speeds: Sequence[Speed], max_batch_size: int) -> tuple[int, ...]:
+    """The sizes of batches that these speeds ask for; none where they are of fewer than two sizes and so tell no shape."""
+    points = sorted({speed.batch_size: speed.latency_s for speed in speeds}.items())
+    return batch_buckets(Curve(tuple(points)), max_batch_size) if len(points) > 1 else ()
 
 
 def _no_buckets(config: ModelConfig, overrides: TritonOverrides) -> str | None:

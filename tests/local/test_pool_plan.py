@@ -318,6 +318,37 @@ def test_a_model_of_any_length_or_without_batches_is_served_without_buckets_and_
     assert (told["batch_buckets"], told["bucket_lengths"]) == ("auto", "1,2")
 
 
+def test_sizes_that_are_left_to_auto_follow_the_speeds_here_and_are_told(
+    repository: Repository, said: list[str]
+) -> None:
+    """A card that takes 32 rows as fast as one needs one size; a processor on which every row costs needs several."""
+
+    def rows(engine: str, latencies: dict[int, float]) -> list[dict[str, Any]]:
+        return [row(engine, 1.0, batch_size=size, latency_s=seconds) for size, seconds in latencies.items()]
+
+    record_speeds(
+        repository,
+        fp32=rows("cpu", {1: 0.001, 8: 0.001, 32: 0.001}),
+        int8=rows("cpu", {1: 0.001, 8: 0.008, 32: 0.032}),
+    )
+    auto = TritonOverrides(batch_buckets="auto")
+    served = configs(repository, overrides=auto, say=said.append)
+    told = {name: config["parameters"]["batch_buckets"]["string_value"] for name, config in served.items()}
+    assert told == {"digits-fp32": "32", "digits-int8": "1,2,3,4,6,8,11,15,19,25,32"}
+    assert any("digits-int8 has buffers for batches of 1, 2, 3" in line and "25%" in line for line in said)
+    fewer = configs(repository, overrides=TritonOverrides(batch_buckets="auto", max_batch=8))
+    assert fewer["digits-int8"]["parameters"]["batch_buckets"]["string_value"] == "1,2,3,4,6,8"
+    assert not any("batch_buckets" in config["parameters"] for config in configs(repository).values())
+
+
+def test_one_size_that_was_timed_tells_no_shape_and_leaves_powers_of_two(repository: Repository) -> None:
+    record_speeds(repository, fp32=[row("cpu", 1.0)])
+    assert (
+        parameters(repository, "digits-fp32", overrides=TritonOverrides(batch_buckets="auto"))["batch_buckets"]
+        == "auto"
+    )
+
+
 # -- engines and variants ---------------------------------------------------------------------------------------------
 
 VERSIONS = {"cpu": "9.9", "openvino": "2.2", "cuda": "9.9"}

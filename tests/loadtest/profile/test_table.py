@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from loadtest.profile.wording import rate_words, table
-from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings
+from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, ServerProfile, Settings, Timing
 from serving.measure.machine import Machine
 from tests.loadtest.profile.ladders import server
 
@@ -47,6 +49,24 @@ def test_what_was_not_measured_has_no_table() -> None:
     assert "median" not in said
     assert "p99 within" not in said
     assert "cold start" not in said
+
+
+def test_a_card_is_told_which_sizes_of_batches_its_curve_asks_for() -> None:
+    """One that takes 32 rows as fast as one needs one size. A processor is told nothing: there, buffers are no use."""
+    ladder = tuple(Timing("in_process", size, 9, 0.005, None, None, None) for size in (1, 8, 32))
+    card = replace(SERVER, engine="cuda", device="gpu", settings=Settings(1, 1, 32), ladder=ladder)
+    assert "at most 25% of its time with batch_buckets: [32]." in of(card)
+    slopes = replace(card, ladder=tuple(replace(one, latency_p50_s=0.001 * one.batch_size) for one in ladder))
+    assert "batch_buckets: [1, 2, 3, 4, 6, 8, 11, 15, 19, 25, 32]." in of(slopes)
+    for other in (
+        replace(card, device="cpu"),
+        replace(card, ladder=ladder[:1]),
+        replace(card, settings=Settings(1, 1, 1)),
+    ):
+        assert "batch_buckets" not in of(other)
+    assert "batch_buckets: [32]." in of(
+        replace(card, device="cpu", settings=Settings(1, 1, 32, tuning=("batch_buckets=8",)))
+    )
 
 
 def test_why_a_rate_is_zero_is_told() -> None:
