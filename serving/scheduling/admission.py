@@ -77,11 +77,12 @@ class PoolQueue:
         """When it would be done if it were let in now; None if it cannot be let in."""
         if not self._servers(now):
             return None
-        if self._ahead_s(service, priority) == 0.0 and (first := self._soonest(now, service, rows)) is not None:
+        lines = self._lines_of(service)
+        line, above_s = lines[priority - 1], self._above_s(service, priority)
+        if above_s + line.total_s == 0.0 and (first := self._soonest(now, service, rows)) is not None:
             finish = self._done(now, service, rows, first)
             return finish if finish <= deadline + ROUNDING_S else None
-        line = self._lines_of(service)[priority - 1]
-        start = self._start(now, service, priority)
+        start = self._start(now, service, above_s)
         cost_s = service.cost_s(rows)
         tail_s = self._tail_s(service, rows, cost_s, priority)
         if not line.fits(start, deadline - tail_s, cost_s):
@@ -105,8 +106,8 @@ class PoolQueue:
                 return True
             if are_sent:
                 return False
-        full_s = service.careful_seconds(max(rows, service.batch)) + self._early.seconds[priority - 1]
-        begin_by, start = deadline - full_s, self._start(now, service, priority)
+        full_s = service.careful_full_s(rows) + self._early.seconds[priority - 1]
+        begin_by, start = deadline - full_s, self._start(now, service, self._above_s(service, priority))
         due_by = begin_by + service.cost_s(most_rows) * self._part
         return self._lines_of(service)[priority - 1].has_place(start, begin_by, due_by, service.cost_s(rows))
 
@@ -123,14 +124,14 @@ class PoolQueue:
             return inf
         opens = inf
         first = self._soonest(now, service, rows) if self._ahead_s(service, priority) == 0.0 else None
-        start = self._start(now, service, priority)
+        start = self._start(now, service, self._above_s(service, priority))
         if first is None:
             cost_s = service.cost_s(rows)
             due_in_s = deadline_in_s - self._tail_s(service, rows, cost_s, priority)
             flight_s = service.bound / service.rate_rows_per_s
             line, *lower = self._lines_of(service)[priority - 1 :]
             opens = line.opens_at(now, start, due_in_s, cost_s, flight_s=flight_s, then=lower)
-        elif service.careful_seconds(max(rows, service.batch)) <= deadline_in_s:
+        elif service.careful_full_s(rows) <= deadline_in_s:
             opens = max(now, self._done(now, service, rows, first) - deadline_in_s)
         if self._alone_s(service, rows) <= deadline_in_s:  # at the latest when a server has nothing to do
             opens = min(
@@ -290,20 +291,24 @@ class PoolQueue:
             ahead_s += line.total_s
         return ahead_s
 
-    def _start(self, now: float, service: Service, priority: int) -> float:
-        """When the line of this priority begins to be done: after all of its variant that is in flight, and the lines above."""
+    def _above_s(self, service: Service, priority: int) -> float:
+        """The same, of the lines above it."""
+        return self._ahead_s(service, priority - 1) if priority > HIGHEST and self._lines else 0.0
+
+    def _start(self, now: float, service: Service, above_s: float) -> float:
+        """When a line begins to be done: after all of its variant that is in flight, and the lines above, whose costs are `above_s`."""
         left_s, full, servers = 0.0, service.full, self._serving(now, service)
         for replica in servers:
-            if (
-                full in replica.flights and (free_at := replica.flights[full].free_at) > now
-            ):  # no call: asked of every server
-                left_s += free_at - now
-        return now + self._ahead_s(service, priority - 1) * self._part + left_s / max(1, len(servers))
+            flights = replica.flights  # no call: asked of every server
+            if full in flights:
+                free_at = flights[full].free_at
+                if free_at > now:
+                    left_s += free_at - now
+        return now + above_s * self._part + left_s / (len(servers) or 1)
 
     def _tail_s(self, service: Service, rows: float, cost_s: float, priority: int) -> float:
         """What its execution takes beyond its share of the pool's work, and what all are to be early; in a queue executions are full."""
-        full_s = service.careful_seconds(max(rows, service.batch))
-        return full_s - cost_s * self._part + self._early.seconds[priority - 1]
+        return service.careful_full_s(rows) - cost_s * self._part + self._early.seconds[priority - 1]
 
     def _learn_early(self, now: float, ticket: Ticket, ready: float) -> None:
         """By what is seen when they are sent and when they are answered."""
@@ -341,7 +346,9 @@ class PoolQueue:
         for replica in self._serving(now, service):
             if replica.num_in_flight == 0:
                 return replica
-            free_at = replica.free_again(now)
+            free_at = replica.free_at
+            if free_at < now:  # `free_again`, without a call for every server
+                free_at = now + (now - free_at)
             if free_at < least and replica.has_room(service, rows):
                 least, first = free_at, replica
         return first or self._on_trial(now, service, rows)

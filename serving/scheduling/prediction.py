@@ -85,6 +85,7 @@ class Service:
     bound: int = field(init=False)  # rows in flight: full executions run, and the next ones are there
     _factor: float = field(init=False, repr=False)
     _careful: float = field(init=False, repr=False)
+    _careful_full_s: float = field(init=False, repr=False)
 
     def __post_init__(self, known: Full | None) -> None:
         if self.num_instances < 1 or self.max_batch < 1:
@@ -99,6 +100,7 @@ class Service:
         set_(self, "bound", 2 * full.batch * self.num_instances)
         set_(self, "_factor", factor)
         set_(self, "_careful", factor + SPREADS * self.correction.spread)
+        set_(self, "_careful_full_s", self.curve.seconds(full.batch) * self._careful)
 
     def seconds(self, rows: float) -> float:
         """From its start to its end, as corrected."""
@@ -107,6 +109,10 @@ class Service:
     def careful_seconds(self, rows: float) -> float:
         """The same, with room for the error that such predictions had."""
         return self.curve.seconds(rows) * self._careful
+
+    def careful_full_s(self, rows: float) -> float:
+        """`careful_seconds` of a full execution, or of so many rows where they are more."""
+        return self._careful_full_s if rows <= self.batch else self.careful_seconds(rows)
 
     def cost_s(self, rows: float) -> float:
         """Seconds of the whole server that it takes, where executions are full."""
