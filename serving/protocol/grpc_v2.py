@@ -7,7 +7,7 @@ where HTTP's is (`v2.check_head`). Rule: what only HTTP has (`binary_data…`) i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,26 +128,27 @@ def translated(envelope: Envelope, *, is_streamed: bool = False) -> tuple[bytes,
     return orjson.dumps(head), blobs
 
 
-def answer(body: bytes, header_length: int | None, model: str, *, is_streamed: bool = False) -> list[Chunk]:
-    """Triton's answer as the pieces of a ModelInferResponse, under the name that was asked for. Raises Internal."""
+def answer(parts: Sequence[bytes], header_length: int | None, model: str, *, is_streamed: bool = False) -> list[bytes]:
+    """Triton's answer, in the parts of its body, as pieces of a ModelInferResponse under the name that was asked for. Raises Internal."""
     try:
-        described = orjson.loads(memoryview(body)[:header_length])
+        rest = _Parts(parts)
+        described = orjson.loads(b"".join(rest.take(rest.size if header_length is None else header_length)))
         response = pb.ModelInferResponse(
             model_name=model, model_version=described.get("model_version", ""), id=described.get("id", "")
         )
         _set_parameters(response.parameters, described.get("parameters", {}))
         if is_streamed:
             response.parameters[FINAL].bool_param = True
-        pieces: list[Chunk] = [b""]
-        for size, blob in _outputs(response, described["outputs"], memoryview(body)[header_length or len(body) :]):
-            pieces += (wire.field_head(RAW_OUTPUTS, size), blob)
+        pieces = [b""]
+        for size in _outputs(response, described["outputs"]):
+            pieces += (wire.field_head(RAW_OUTPUTS, size), *rest.take(size))
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         raise errors.Internal("Triton's answer cannot be read") from None
     pieces[0] = response.SerializeToString()
     return pieces
 
 
-def streamed(pieces: list[Chunk]) -> list[Chunk]:
+def streamed(pieces: list[bytes]) -> list[bytes]:
     """The pieces of a ModelStreamInferResponse that holds this ModelInferResponse."""
     return [wire.field_head(STREAMED, sum(map(len, pieces))), *pieces]
 
@@ -281,18 +282,37 @@ def _parameters(given: Any, where: str) -> dict[str, Any]:
 # -- an answer --------------------------------------------------------------------------------------------------------
 
 
-def _outputs(response: Any, outputs: list[Any], rest: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Describes them in the response; their sizes and bytes."""
-    at = 0
+class _Parts:
+    """Bytes in several parts, taken from the front: a part that is taken whole is not copied."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self._parts = iter(parts)
+        self._part, self._at = b"", 0
+        self.size = sum(map(len, parts))  # of what is left
+
+    def take(self, size: int) -> Iterator[bytes]:
+        """The next so many bytes. Raises ValueError where there are fewer."""
+        if not 0 <= size <= self.size:
+            raise ValueError("the body is shorter than its JSON says")
+        self.size -= size
+        while size:
+            if self._at == len(self._part):
+                self._part, self._at = next(self._parts), 0
+                continue
+            piece = self._part[self._at : self._at + size]
+            self._at += len(piece)
+            size -= len(piece)
+            yield piece
+
+
+def _outputs(response: Any, outputs: list[Any]) -> Iterator[int]:
+    """Describes them in the response; their sizes in bytes."""
     for output in outputs:
         parameters = output["parameters"]
         size = parameters.pop("binary_data_size")
-        if size > len(rest) - at:
-            raise ValueError("the body is shorter than its JSON says")
         described = response.outputs.add(name=output["name"], datatype=output["datatype"], shape=output["shape"])
         _set_parameters(described.parameters, parameters)
-        yield size, rest[at : at + size]
-        at += size
+        yield size
 
 
 def _set_parameters(into: Any, values: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from loadtest.bench.made_models import INPUTS
 from serving.protocol.protobuf_wire import field_head
-from tests.fuzz.models import NUMBERS, TEXTS
+from tests.fuzz.models import NUMBERS, SAME_NUMBERS, SAME_TEXTS, TEXTS
 from tests.fuzz.served import SAMPLE, Served
 
 INFER, EMBED, CLASSIFY = "/v2/models/digits/infer", "/v1/embeddings", "/v1/classify/digits"
@@ -65,6 +65,7 @@ SHORT = {
     "[gRPC: a message of zeros]",
     "[any length: short numbers]",
     "[any length: one text]",
+    "[a long answer: one text]",
     "embed 2,048 sentences",
 }
 
@@ -98,6 +99,7 @@ def bodies() -> Iterator[Body]:
     yield from _of_texts()
     yield from _of_grpc()
     yield from _of_any_length()
+    yield from _of_long_answers()
     yield from _of_embeddings()
 
 
@@ -199,33 +201,49 @@ def _of_grpc() -> Iterator[Body]:
 def _of_any_length() -> Iterator[Body]:
     """To models that may have so much; reading it is Triton's own work."""
 
-    def head(datatype: str, number: int) -> bytes:
-        return b'{"inputs":[{"name":"x","shape":[1,%d],"datatype":"%b","data":[' % (number, datatype.encode())
-
-    def raw(model: str, datatype: str, number: int) -> bytes:
-        tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype=datatype, shape=[1, number])
-        message = pb.ModelInferRequest(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * number)])
-        return bytes(message.SerializeToString())
-
-    def good(name: str, path: str, content: bytes) -> Body:
-        return Body(name, path, content, is_good=True, is_work=True)
-
     numbers, texts = (f"/v2/models/{model}/infer" for model in (NUMBERS, TEXTS))
     for what, one in {"short": b"0,", "long": b"-1.2345678e-38,", "spaced": b"0 , "}.items():
         number = SIZE // len(one) + 1
-        yield good(f"[any length: {what} numbers]", numbers, _packed(head("FP32", number), one, b"0]}]}"))
-    in_lists = _packed(head("FP32", SIZE // 4 + 1), b"[0],", b"[0]]}]}")
-    yield good("[any length: numbers in lists]", numbers, in_lists)
-    yield good("any length: 1,000,000 numbers", numbers, head("FP32", 10**6) + b"1," * 999_999 + b"1]}]}")
-    yield Body("[any length: numbers for one]", numbers, _packed(head("FP32", 1), b"0,", b"0]}]}"))
+        yield _good(f"[any length: {what} numbers]", numbers, _packed(_head("FP32", number), one, b"0]}]}"))
+    in_lists = _packed(_head("FP32", SIZE // 4 + 1), b"[0],", b"[0]]}]}")
+    yield _good("[any length: numbers in lists]", numbers, in_lists)
+    yield _good("any length: 1,000,000 numbers", numbers, _head("FP32", 10**6) + b"1," * 999_999 + b"1]}]}")
+    yield Body("[any length: numbers for one]", numbers, _packed(_head("FP32", 1), b"0,", b"0]}]}"))
     for what, one in {"one text": b"a", "one escaped text": b"\\u0061"}.items():
-        yield good(f"[any length: {what}]", texts, _packed(head("BYTES", 1) + b'"', one, b'"]}]}'))
-    yield good("[any length: texts]", texts, _packed(head("BYTES", SIZE // 4 + 1), b'"a",', b'"a"]}]}'))
-    yield good("any length: gRPC, 10,000,000 numbers", GRPC + "ModelInfer", raw(NUMBERS, "FP32", 10**7))
-    yield good("any length: gRPC, 1,000,000 empty texts", GRPC + "ModelInfer", raw(TEXTS, "BYTES", 10**6))
+        yield _good(f"[any length: {what}]", texts, _packed(_head("BYTES", 1) + b'"', one, b'"]}]}'))
+    yield _good("[any length: texts]", texts, _packed(_head("BYTES", SIZE // 4 + 1), b'"a",', b'"a"]}]}'))
+    yield _good("any length: gRPC, 10,000,000 numbers", GRPC + "ModelInfer", _raw(NUMBERS, "FP32", 10**7))
+    yield _good("any length: gRPC, 1,000,000 empty texts", GRPC + "ModelInfer", _raw(TEXTS, "BYTES", 10**6))
     ids = b'{"name":"%b","shape":[1,100000],"datatype":"INT64","data":[' + b"1," * 99_999 + b"1]}"
     both = b'{"inputs":[' + b",".join(ids.replace(b"%b", name.encode()) for name in INPUTS) + b"]}"
-    yield good("any length: 100,000 tokens", "/v2/models/words/infer", both)
+    yield _good("any length: 100,000 tokens", "/v2/models/words/infer", both)
+
+
+def _of_long_answers() -> Iterator[Body]:
+    """Of models that answer what they were sent."""
+    numbers, texts = (f"/v2/models/{model}/infer" for model in (SAME_NUMBERS, SAME_TEXTS))
+    for what, one in {"one text": b"a", "one text of N": b"N", "one text of accents": "é".encode()}.items():
+        yield _good(f"[a long answer: {what}]", texts, _packed(_head("BYTES", 1) + b'"', one, b'"]}]}'))
+    yield _good("a long answer: 500,000 texts", texts, _head("BYTES", 500_000) + b'"NaN",' * 499_999 + b'"NaN"]}]}')
+    yield _good("a long answer: 1,000,000 numbers", numbers, _head("FP32", 10**6) + b"0.1," * 999_999 + b"1]}]}")
+    for model, datatype, number in ((SAME_NUMBERS, "FP32", 10**7), (SAME_TEXTS, "BYTES", 500_000)):
+        yield _good(
+            f"gRPC: a long answer, {number:,} of {datatype}", GRPC + "ModelInfer", _raw(model, datatype, number)
+        )
+
+
+def _good(name: str, path: str, content: bytes) -> Body:
+    return Body(name, path, content, is_good=True, is_work=True)
+
+
+def _head(datatype: str, number: int) -> bytes:
+    return b'{"inputs":[{"name":"x","shape":[1,%d],"datatype":"%b","data":[' % (number, datatype.encode())
+
+
+def _raw(model: str, datatype: str, number: int) -> bytes:
+    tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype=datatype, shape=[1, number])
+    message = pb.ModelInferRequest(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * number)])
+    return bytes(message.SerializeToString())
 
 
 def _of_embeddings() -> Iterator[Body]:
@@ -373,13 +391,16 @@ def _status(here: Served, body: Body) -> int:
         with urllib.request.urlopen(
             urllib.request.Request(here.url + body.path, body.content, headers), timeout=120
         ) as answer:
+            while answer.read(2**20):
+                pass
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         return refused.code
 
 
 def _status_of_grpc(here: Served, body: Body) -> int:
-    options = [("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    options += [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(f"127.0.0.1:{here.grpc_port}", options=options) as channel:
         call: Any = channel.unary_unary(body.path)
         try:

@@ -144,7 +144,7 @@ def test_any_bytes_are_translated_or_refused(message: bytes) -> None:
 
 def answered(head: dict[str, Any], rest: bytes, **more: Any) -> Any:
     text = json.dumps(head).encode()
-    return pb.ModelInferResponse.FromString(b"".join(grpc_v2.answer(text + rest, len(text), "asked", **more)))
+    return pb.ModelInferResponse.FromString(b"".join(grpc_v2.answer([text + rest], len(text), "asked", **more)))
 
 
 OUTPUT = {"name": "y", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
@@ -173,10 +173,22 @@ def test_an_answer_has_the_name_that_was_asked_for_and_its_tensors_in_order() ->
     }
 
 
+@pytest.mark.parametrize("size", [1, 3, 8, 50, 1000])
+def test_an_answer_in_parts_is_the_same_however_it_was_cut(size: int) -> None:
+    second = {**OUTPUT, "name": "z", "shape": [1], "parameters": {"binary_data_size": 4}}
+    text = json.dumps({"model_version": "1", "outputs": [OUTPUT, second]}).encode()
+    body = text + b"12345678abcd"
+    whole = b"".join(grpc_v2.answer([body], len(text), "asked"))
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    assert b"".join(grpc_v2.answer(parts, len(text), "asked")) == whole
+    with pytest.raises(errors.Internal):
+        grpc_v2.answer([*parts[:-1], parts[-1][:-1]], len(text), "asked")
+
+
 def test_an_answer_of_empty_tensors_alone_is_json_to_its_end() -> None:
     empty = {**OUTPUT, "shape": [0, 2], "parameters": {"binary_data_size": 0}}
     body = json.dumps({"model_version": "1", "outputs": [empty]}).encode()
-    response = pb.ModelInferResponse.FromString(b"".join(grpc_v2.answer(body, None, "asked")))
+    response = pb.ModelInferResponse.FromString(b"".join(grpc_v2.answer([body], None, "asked")))
     assert list(response.raw_output_contents) == [b""]
 
 
@@ -198,12 +210,12 @@ def test_an_answer_of_empty_tensors_alone_is_json_to_its_end() -> None:
 )
 def test_an_answer_that_cannot_be_read_is_internal(body: bytes, length: int | None) -> None:
     with pytest.raises(errors.Internal):
-        grpc_v2.answer(body, length, "asked")
+        grpc_v2.answer([body], length, "asked")
 
 
 def test_a_streamed_answer_is_the_last_of_its_request_and_carries_the_receipt() -> None:
     text = json.dumps({"model_version": "1", "outputs": [OUTPUT]}).encode()
-    pieces = grpc_v2.answer(text + bytes(8), len(text), "asked", is_streamed=True)
+    pieces = grpc_v2.answer([text + bytes(8)], len(text), "asked", is_streamed=True)
     pieces.append(grpc_v2.with_parameters({"tandem-pool": "cpu"}))
     response = pb.ModelStreamInferResponse.FromString(b"".join(grpc_v2.streamed(pieces)))
     assert not response.error_message

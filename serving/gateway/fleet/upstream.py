@@ -14,6 +14,8 @@ from typing import NamedTuple, cast
 import httptools
 
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one; a guess, not measured
+# An answer is one piece up to here; a longer one stays in the pieces that it came in, since nobody is answered while it is copied.
+WHOLE_BYTES = 128 * 1024
 
 
 class Lost(Exception):
@@ -27,11 +29,19 @@ class Lost(Exception):
 
 
 class Answer(NamedTuple):
-    """Triton's response. `header_length` is its Inference-Header-Content-Length, None where the body is JSON alone."""
+    """Triton's response. `header_length` is its Inference-Header-Content-Length, None where the body is JSON alone.
+
+    The body is `start`, and of a long one `rest` behind it, in the pieces that it came in.
+    """
 
     status: int
     header_length: int | None
-    body: bytes
+    start: bytes
+    rest: Sequence[bytes] = ()
+
+    @property
+    def body(self) -> bytes:
+        return b"".join((self.start, *self.rest)) if self.rest else self.start
 
 
 class Connection(asyncio.Protocol):
@@ -74,9 +84,9 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         answer, self.answer = self.answer, None
         parts = self.parts
-        result = Answer(
-            self.parser.get_status_code(), self.header_length, parts[0] if len(parts) == 1 else b"".join(parts)
-        )
+        if len(parts) != 1 and sum(map(len, parts)) <= WHOLE_BYTES:
+            parts = [b"".join(parts)]
+        result = Answer(self.parser.get_status_code(), self.header_length, parts[0], parts[1:])
         self.parts, self.header_length = [], None
         if answer is None:
             self.close()  # bytes nobody asked for: this connection is out of step

@@ -7,6 +7,7 @@ at level 1, because level 6 takes up to four times as long for 4 % less of JSON 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 from serving import errors
 from serving.gateway.http.accept import preferences
@@ -32,17 +33,22 @@ def coding_of(accept: bytes) -> bytes | None:
     return coding
 
 
-def compressed(body: bytes, coding: bytes) -> bytes | None:
-    """None where it would not be clearly smaller. Takes about 0.03 ms per kB of JSON, without Python's lock."""
-    if len(_deflate(body[-SAMPLE_BYTES:], coding)) > WORTH * min(SAMPLE_BYTES, len(body)):
+def compressed(parts: Sequence[bytes], coding: bytes) -> bytes | None:
+    """The body, which comes in parts; None where that would not be clearly smaller. Takes 0.03 ms per kB of JSON, without Python's lock."""
+    end = b""
+    for part in reversed(parts):
+        end = part[-(SAMPLE_BYTES - len(end)) :] + end
+        if len(end) == SAMPLE_BYTES:
+            break
+    if len(_deflate([end], coding)) > WORTH * len(end):
         return None
-    small = _deflate(body, coding)
-    return small if len(small) < len(body) else None
+    small = _deflate(parts, coding)
+    return small if len(small) < sum(map(len, parts)) else None
 
 
-def _deflate(body: bytes, coding: bytes) -> bytes:
+def _deflate(parts: Sequence[bytes], coding: bytes) -> bytes:
     deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOWS[coding])
-    return deflate.compress(body) + deflate.flush()
+    return b"".join([*map(deflate.compress, parts), deflate.flush()])
 
 
 def content_coding(value: bytes) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from serving import errors
@@ -20,16 +21,18 @@ from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import require_once
 
 CLOSING = (errors.TooLarge, errors.Unauthenticated)  # a body may follow that is not worth reading, or from a stranger
+WRITE_BYTES = 256 * 1024  # of a long answer, before others have their turn; what asyncio reads at once, too
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b%b"
 
 
 class Response(NamedTuple):
-    """`more`: header lines beside the usual ones. `status_line` where it is no 200."""
+    """`more`: header lines beside the usual ones. `status_line` where it is no 200. `rest`: of the body, in pieces, behind `body`."""
 
     body: bytes
     media_type: bytes = b"application/json"
     more: bytes = b""
     status_line: bytes = b""
+    rest: Sequence[bytes] = ()
 
 
 class HttpExchange(Exchange):
@@ -78,7 +81,7 @@ class Surface(ABC):
                 if len(headers) < len(scope["headers"]):
                     require_once(scope["headers"])
                 exchange.authenticate(headers, scope[ENDPOINT].scope)
-                body, media_type, more, status_line = await self.handle(exchange)
+                body, media_type, more, status_line, rest = await self.handle(exchange)
         except ClientLeft:
             return
         except errors.RequestError as error:
@@ -92,11 +95,12 @@ class Surface(ABC):
             stopping = errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S)
             await self._refuse(scope, send, stopping)
             return
-        head = OK % (media_type, len(body), exchange.receipt_lines, more)
+        size = len(body) + sum(map(len, rest)) if rest else len(body)
+        head = OK % (media_type, size, exchange.receipt_lines, more)
         if status_line:
             head = status_line + head.partition(b"\r\n")[2]
-        if not respond(send, head, body, close=inference.closing):
-            await respond_asgi(send, head, body, close=inference.closing)
+        if rest or not respond(send, head, body, close=inference.closing):
+            await respond_asgi(send, head, body, rest, close=inference.closing)
 
     async def _refuse(self, scope: Scope, send: Send, error: errors.RequestError) -> None:
         path = scope["path"]
@@ -108,11 +112,16 @@ class Surface(ABC):
             await respond_asgi(send, head, body, close=close)
 
 
-async def respond_asgi(send: Send, head: bytes, body: bytes, *, close: bool) -> None:
-    """`respond`, where the connection is none that it knows."""
+async def respond_asgi(send: Send, head: bytes, body: bytes, rest: Sequence[bytes] = (), *, close: bool) -> None:
+    """`respond`, where the connection is none that it knows, or what is to be written is long: then as fast as the client reads."""
     first, *lines = head.split(b"\r\n")[:-1]
     headers = [tuple(line.split(b": ", 1)) for line in lines]
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": int(first.split(b" ")[1]), "headers": headers})
+    for part in (body, *rest) if rest or len(body) > WRITE_BYTES else ():
+        for start in range(0, len(part), WRITE_BYTES):
+            await send({"type": "http.response.body", "body": part[start : start + WRITE_BYTES], "more_body": True})
+            await asyncio.sleep(0)
+        body = b""
     await send({"type": "http.response.body", "body": body})

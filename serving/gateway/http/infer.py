@@ -5,6 +5,7 @@ Each await and each object here is paid for by every request: measure with `make
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 
@@ -14,7 +15,7 @@ from serving.gateway.http.compression import MIN_BYTES, coding_of, compressed
 from serving.gateway.http.exchange import HttpExchange, Response, Surface
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import declared_size, v2_body
-from serving.gateway.request.triton_response import client_body
+from serving.gateway.request.triton_response import IN_ONE_GO_BYTES, client_body, long_client_body
 from serving.gateway.threads import Threads
 from serving.settings import LimitSettings
 
@@ -44,21 +45,22 @@ class Infer(Surface):
         except errors.Overloaded:
             exchange.guess_by(v2_body(headers))
             raise
-        body, length = client_body(answer, destination.rename)
+        rest: Sequence[bytes] = ()
+        if answer.rest or len(answer.start) > IN_ONE_GO_BYTES:
+            (body, *rest), length = await long_client_body(answer, destination.rename)
+        else:
+            body, length = client_body(answer, destination.rename)
         more = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
-        if len(body) >= MIN_BYTES and b"accept-encoding" in headers:
-            body, coding = await self._compressed(body, headers[b"accept-encoding"])
-            if coding is not None:
+        if (rest or len(body) >= MIN_BYTES) and b"accept-encoding" in headers:
+            coding = coding_of(headers[b"accept-encoding"])
+            if coding is not None and (small := await self._compressed((body, *rest), coding)) is not None:
+                body, rest = small, ()
                 more += b"content-encoding: %b\r\nvary: accept-encoding\r\n" % coding
-        return Response(body, b"application/json" if length is None else OCTETS, more)
+        return Response(body, b"application/json" if length is None else OCTETS, more, rest=rest)
 
-    async def _compressed(self, body: bytes, accept: bytes) -> tuple[bytes, bytes | None]:
-        """The answer as the client likes it, and its coding."""
-        coding = coding_of(accept)
-        if coding is None:
-            return body, None
+    async def _compressed(self, parts: Sequence[bytes], coding: bytes) -> bytes | None:
+        """None where the answer stays as it is."""
         try:
-            small = await self._threads.run(partial(compressed, body, coding))
+            return await self._threads.run(partial(compressed, parts, coding))
         except errors.Overloaded:
-            return body, None
-        return (body, None) if small is None else (small, coding)
+            return None

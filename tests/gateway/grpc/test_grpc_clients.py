@@ -12,6 +12,7 @@ import pytest
 import tritonclient.grpc as sync
 import tritonclient.grpc.aio as aio
 import tritonclient.http as over_http
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.gateway.grpc.conftest import Speaking
@@ -284,3 +285,16 @@ def test_the_aio_client_streams(speaking: Speaking) -> None:
 def test_a_large_tensor_goes_there_and_back(client: sync.InferenceServerClient) -> None:
     x = np.random.default_rng(1).standard_normal((2000, 1500)).astype(np.float32)
     assert np.array_equal(client.infer("unbatched.any", inputs(sync, {"x": x})).as_numpy("y"), x.T)
+
+
+def test_a_long_answer_is_what_the_model_said(speaking: Speaking) -> None:
+    values = np.arange(400_000, dtype=np.float32)
+    request = pb.ModelInferRequest(model_name="unbatched.any", raw_input_contents=[values.tobytes()])
+    request.inputs.add(name="x", datatype="FP32", shape=[200_000, 2])
+    with speaking.stub(max_receive_message_length=-1) as stub:
+        plain = stub.ModelInfer(request, timeout=30)
+        [streamed] = stub.ModelStreamInfer(iter([request]), timeout=30)
+    expected = values.reshape(200_000, 2).T.tobytes()
+    assert list(plain.raw_output_contents) == [expected]
+    assert list(streamed.infer_response.raw_output_contents) == [expected]
+    assert list(plain.outputs[0].shape) == [2, 200_000]

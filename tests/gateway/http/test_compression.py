@@ -45,12 +45,14 @@ def test_the_best_liked_coding_is_taken(accept: bytes, coding: bytes | None) -> 
 
 def test_only_what_becomes_clearly_smaller_is_compressed() -> None:
     text = b'"data":[0.123456,' * 4000
-    small = compressed(text, b"gzip")
+    small = compressed([text], b"gzip")
     assert small is not None
     assert gzip.decompress(small) == text
-    assert zlib.decompress(compressed(text, b"deflate") or b"") == text
-    assert compressed(os.urandom(MIN_BYTES), b"gzip") is None
-    assert compressed(text + os.urandom(4096), b"gzip") is None  # it looks at the end, where binary tensors are
+    assert zlib.decompress(compressed([text], b"deflate") or b"") == text
+    assert compressed([text[:1000], text[1000:-3], text[-3:]], b"gzip") == small
+    assert compressed([os.urandom(MIN_BYTES)], b"gzip") is None
+    assert compressed([text + os.urandom(4096)], b"gzip") is None  # it looks at the end, where binary tensors are
+    assert compressed([text, os.urandom(96), os.urandom(4000)], b"gzip") is None
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import struct
 import zlib
 from collections.abc import Callable
@@ -171,6 +172,54 @@ def test_answers_that_are_small_or_would_stay_large_are_not_compressed(gateway: 
     reply = gateway.infer(body, "unbatched.any", headers | {"Accept-Encoding": "gzip"})
     assert reply.status == 200
     assert "Content-Encoding" not in reply.headers
+
+
+@pytest.mark.parametrize("coding", [None, "gzip"])
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_a_long_answer_is_what_the_model_said(gateway: Running, is_binary: bool, coding: str | None) -> None:
+    values = np.arange(200_000, dtype=np.float32)
+    entry = {"name": "x", "shape": [100_000, 2], "datatype": "FP32", "parameters": {"binary_data_size": values.nbytes}}
+    body, headers = parts(entry, blobs=values.tobytes(), parameters={"binary_data_output": is_binary})
+    more = {} if coding is None else {"Accept-Encoding": coding}
+    reply = gateway.infer(body, "unbatched.any", headers | more)
+    assert reply.headers["Content-Encoding"] == coding
+    plain = reply.body if coding is None else gzip.decompress(reply.body)
+    assert int(reply.headers["Content-Length"]) == len(reply.body)
+    expected = values.reshape(100_000, 2).T.ravel()
+    length = int(reply.headers[LENGTH]) if is_binary else None
+    described = json.loads(plain[:length])
+    assert described["model_name"] == "unbatched.any"
+    said = np.frombuffer(plain, np.float32, offset=length) if length else np.float32(described["outputs"][0]["data"])
+    assert np.array_equal(said, expected)
+
+
+def test_a_number_that_json_has_not_is_named_at_the_end_of_a_long_answer(gateway: Running) -> None:
+    values = np.zeros(200_000, np.float32)
+    values[-1] = np.nan
+    entry = {"name": "x", "shape": [100_000, 2], "datatype": "FP32", "parameters": {"binary_data_size": values.nbytes}}
+    body, headers = parts(entry, blobs=values.tobytes())
+    reply = gateway.infer(body, "unbatched.any", headers)
+    assert reply.status == 400
+    assert "output 'y' holds NaN" in json.loads(reply.body)["error"]
+
+
+def test_a_long_answer_is_written_as_fast_as_its_client_reads_while_others_are_answered(gateway: Running) -> None:
+    text = "some text " * 800_000
+    entries = every_type(bytes=[text, ""])
+    body, headers = parts(*entries, blobs=blobs_of(entries), outputs=[{"name": "bytes_out"}])
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as slow:
+        slow.sendall(
+            b"POST /v2/models/types.any/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%b"
+            b"Content-Length: %d\r\n\r\n" % (lines, len(body)) + body
+        )
+        head = slow.recv(100)
+        assert head.startswith(b"HTTP/1.1 200 OK")
+        for _ in range(3):
+            assert gateway.infer(SAMPLE).status == 200
+        with slow.makefile("rb") as rest:
+            told = (head + rest.read()).partition(b"\r\n\r\n")[2]
+    assert json.loads(told)["outputs"][0]["data"] == [text, ""]
 
 
 # -- tensors ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,3 +113,68 @@ def test_the_name_in_an_answer_becomes_the_one_that_was_asked_for() -> None:
     other = b'{"model_name":"other"}'
     assert triton_response.client_body(Answer(200, None, other), (old, b"")) == (other, None)
     assert triton_response.client_body(Answer(200, 2, b"{}" + old), (old, b"")) == (b"{}" + old, 2)
+
+
+def _json(*outputs: bytes) -> bytes:
+    return b'{"model_name":"m-int8","outputs":[%b]}' % b",".join(outputs)
+
+
+NUMBERS = b'{"name":"y","datatype":"FP32","shape":[1,3],"parameters":{"a":"b"},"data":[0.5,-1e-7,3]}'
+WORDS = '{"name":"t","datatype":"BYTES","shape":[2],"data":["NaN] é😀 \\\\\\"data\\\\\\":[","Infinity"]}'.encode()
+NOT_A_NUMBER = b'{"name":"n","datatype":"FP64","shape":[1,3],"data":[0.5,NaN,1]}'
+INFINITE = b'{"name":"i","datatype":"FP32","shape":[2],"data":[0,-Infinity]}'
+OLD, NEW = b'"model_name":"m-int8"', b'"model_name":"m"'
+ANSWERS = {
+    "numbers and texts": (_json(WORDS, NUMBERS, WORDS), None),
+    "NaN": (_json(WORDS, NUMBERS, NOT_A_NUMBER), None),
+    "infinity": (_json(INFINITE, WORDS), None),
+    "no UTF-8": (_json(WORDS, b'{"name":"t","datatype":"BYTES","shape":[1],"data":["\xc3"]}'), None),
+    "cut off in a letter": (_json(WORDS) + b"\xc3", None),
+    "binary behind it": (_json(NUMBERS) + b"NaN\xff" + OLD, len(_json(NUMBERS))),
+    "no name": (b'{"outputs":[%b]}' % NUMBERS, None),
+    "no name in the JSON part": (b"{}" + OLD, 2),
+}
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 17, 64, 4096])
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("rename", [None, (OLD, NEW)])
+def test_a_long_answer_is_what_it_is_in_one_go_however_it_came(
+    name: str, size: int, rename: tuple[bytes, bytes] | None
+) -> None:
+    body, length = ANSWERS[name]
+
+    def outcome(told: Callable[[], tuple[bytes, int | None]]) -> tuple[bytes, int | None] | str:
+        try:
+            return told()
+        except errors.BadRequest as error:
+            return str(error)
+
+    def long() -> tuple[bytes, int | None]:
+        start, *rest = (body[at : at + size] for at in range(0, len(body), size))
+        parts, told = asyncio.run(triton_response.long_client_body(Answer(200, length, start, rest), rename))
+        return b"".join(parts), told
+
+    expected = outcome(lambda: triton_response.client_body(Answer(200, length, body), rename))
+    assert outcome(long) == expected
+    assert isinstance(expected, str) == (name in ("NaN", "infinity", "no UTF-8", "cut off in a letter"))
+
+
+def test_others_have_their_turn_while_a_long_answer_is_looked_through() -> None:
+    num_bytes = 40 * triton_response.IN_ONE_GO_BYTES
+
+    async def run() -> int:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(others())
+        await triton_response.long_client_body(Answer(200, None, b"a" * num_bytes), (OLD, NEW))
+        counting.cancel()
+        return turns
+
+    assert asyncio.run(run()) >= 40
