@@ -16,7 +16,7 @@ IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # `make test` has one more than cores: with two, tests that wait for servers left a quarter of two cores idle.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -66,6 +66,10 @@ check: lint ## Lint, check types, run the tests that need no server: about a min
 
 models: .venv-export/.export ## Build and gate the trained models into model_repo/; ARGS=--speed adds random nets (installs torch, 6.2 GB)
 	.venv-export/bin/python -m scripts.models $(ARGS)
+
+# What packages carry is kept in ~/.cache/tandem/packages; TensorFlow's environment (1.9 GB) in ~/.cache/tandem/environments.
+models-foreign: .venv-export/.export ## Export, serve and compare models from other hands, out of packages (downloads 0.5 GB); one: ARGS="--only magika"
+	.venv-export/bin/python -m scripts.foreign $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
 	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(call IN,tests/export tests/gateway/classify tests/gateway/openai tests/loadtest/bench tests/preprocessing) $(ARGS)

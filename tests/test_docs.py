@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from scripts.foreign import page as foreign_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -18,6 +21,11 @@ def test_reference_pages_are_what_the_code_says() -> None:
         [sys.executable, ROOT / "scripts" / "reference.py", "check"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "fresh")
+
+
+def test_the_page_of_foreign_models_is_what_was_measured() -> None:
+    made = "\n".join(foreign_page.lines(json.loads(foreign_page.RESULTS.read_text("utf-8")))) + "\n"
+    assert foreign_page.PAGE.read_text("utf-8") == made
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
