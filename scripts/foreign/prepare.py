@@ -379,7 +379,7 @@ def minilm() -> Asked:
     mask = given["attention_mask"][..., None]
     mean = (hidden * mask).sum(1) / mask.sum(1)
     vectors = torch.nn.functional.normalize(mean).numpy()
-    asked = {name: values.numpy() for name, values in given.items() if name != "token_type_ids"}
+    asked = {name: values.numpy() for name, values in given.items()}
     return Asked(asked, {"0": vectors})
 
 
@@ -440,7 +440,7 @@ def distilbert() -> Asked:
     asked = {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
     with torch.no_grad():
         answers = net(**asked).logits.softmax(-1).numpy()
-    return Asked({name: values.numpy() for name, values in asked.items()}, {"probabilities": answers})
+    return Asked({name: values.numpy() for name, values in asked.items()}, {"0": answers})
 
 
 # -- Keras ------------------------------------------------------------------------------------------------------------------
