@@ -323,7 +323,8 @@ def main(arguments: Sequence[str]) -> int:
         "--json", type=Path, metavar="FILE", help="also write each row into this file, beside those of other models"
     )
     options = parser.parse_args(arguments)
-    chosen = [model for model in MODELS if not options.only or model.name in options.only]
+    known = dict(zip(names, MODELS, strict=True))
+    chosen = [known[name] for name in options.only or names]
     processor = this_machine().processor
     print("\n".join(columns()))
     failed = []

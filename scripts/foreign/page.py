@@ -52,12 +52,17 @@ def row_line(model: Model, row: Mapping[str, Any]) -> str:
     whence = f"{whence} ({model.weights})" if whence else model.weights
     size = "" if row["size_mb"] is None else f"{row['size_mb']:.1f}"
     differences = "; ".join(f"{name} {_difference(one)}" for name, one in row["differences"].items())
-    whys = [row["reason"], *(f"{name}: {why}" for name, why in row["refused"].items())]
+    whys = [row["reason"], *(f"{name}: {_short(why)}" for name, why in row["refused"].items())]
     cells = [
         f"`{model.name}`: {model.what}", whence, model.framework, size, *numbers, ", ".join(row["kept"]), differences,
         "; ".join(filter(None, whys)),
     ]  # fmt: skip
     return _joined(cells)
+
+
+def _short(why: str) -> str:
+    """What failed, without the way out and how the variant was made."""
+    return why.partition(" refused: ")[2].partition("; allow it")[0] or why
 
 
 def _difference(one: Mapping[str, Any]) -> str:
