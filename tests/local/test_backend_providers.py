@@ -167,8 +167,8 @@ def libraries(tmp_path: Path) -> Callable[[int], dict[str, Path]]:
             b"",
         ]
         (tmp_path / "cuda.so").write_bytes(bytes(9000) + b"\0".join(texts) + bytes(9000) + b"\0far_away_option\0")
-        names = [b"", b"trt_fp16_enable", b"trt_int8_enable", b"device_id", f"libnvinfer.so.{tensorrt}".encode(), b""]
-        (tmp_path / "tensorrt.so").write_bytes(b"\0".join(names))
+        names = ["trt_fp16_enable", "trt_int8_enable", "device_id"]
+        shared_library.write(tmp_path / "tensorrt.so", [f"libnvinfer.so.{tensorrt}"], names)
         return {CUDA: tmp_path / "cuda.so", TENSORRT: tmp_path / "tensorrt.so"}
 
     return write

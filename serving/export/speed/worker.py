@@ -27,14 +27,15 @@ import numpy as np
 import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 
 OPENVINO = "OpenVINOExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
 PROVIDERS = {
     "cpu": ("CPUExecutionProvider",),
     "openvino": (OPENVINO, "CPUExecutionProvider"),
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
-    "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+    "tensorrt": (TENSORRT, "CUDAExecutionProvider", "CPUExecutionProvider"),
 }
 LIBRARIES = {"cuda": "libonnxruntime_providers_cuda.so", "tensorrt": "libonnxruntime_providers_tensorrt.so"}
-TENSORRT_FLAGS = {"fp16": "trt_fp16_enable", "bf16": "trt_bf16_enable", "int8": "trt_int8_enable"}
+TYPED = ("fp16", "int8")  # variants whose files have their precision in their own types
 BF16_FLAGS = {"amx_bf16", "avx512_bf16"}  # of /proc/cpuinfo; without one OpenVINO computes in FP32 and does not say so
 DYNAMIC_LENGTH = 32  # of a dimension that is not the batch, in made-up inputs: a sentence (guess, not measured)
 NUM_WARMUP_RUNS = 3  # arenas grow, caches fill
@@ -226,9 +227,19 @@ def engine_options(provider: str, precision: str, num_threads: int) -> dict[str,
         return {
             "use_tf32": "1" if precision == "tf32" else "0"
         }  # unless told, FP32 would be TF32 on cards that have it
-    if provider == "TensorrtExecutionProvider" and precision in TENSORRT_FLAGS:
-        return {TENSORRT_FLAGS[precision]: "1"}
+    if provider == TENSORRT:
+        return tensorrt_options(precision, provider_library("tensorrt"))
     return {}
+
+
+def tensorrt_options(precision: str, library: Path) -> dict[str, str]:
+    """As the version of TensorRT that the provider is linked with takes them. Raises Refused where it would compute in FP32."""
+    libraries = backend_file("cuda_libraries")
+    try:
+        flag = libraries.tensorrt_flag(precision.upper(), libraries.tensorrt_version(library), precision in TYPED)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    return {flag: "1"} if flag else {}
 
 
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:

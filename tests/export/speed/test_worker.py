@@ -18,10 +18,11 @@ from onnx import TensorProto, helper, save
 
 from serving.export.speed import EnginePython
 from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefused
-from serving.export.speed.worker import BF16_FLAGS, engine_options, processor_flags
+from serving.export.speed.worker import BF16_FLAGS, Refused, engine_options, processor_flags, tensorrt_options
 from serving.local.environments import ENGINES
 from serving.measure.machine import has_bf16
 from tests.home import in_users_cache
+from tests.local import shared_library
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
 LIMIT_S = 60.0
@@ -210,6 +211,29 @@ def test_a_worker_that_does_not_answer_is_killed_when_its_time_is_up(tmp_path: P
         worker.ask(0.2, "hello")
     worker.end()
     assert time.monotonic() - began_s < LIMIT_S / 2
+
+
+@pytest.mark.parametrize(
+    ("linked", "precision", "told"),
+    [
+        (["libnvinfer.so.10"], "fp16", {"trt_fp16_enable": "1"}),
+        (["libnvinfer.so.10"], "bf16", {"trt_bf16_enable": "1"}),
+        (["libnvinfer.so.10"], "fp32", {}),
+        (["libnvinfer.so.11"], "fp16", {}),  # the file says it
+        (["libnvinfer.so.11"], "int8", {}),
+        (["libnvinfer.so.11"], "bf16", None),  # FP32's file
+        (["libm.so.6"], "int8", {"trt_int8_enable": "1"}),
+    ],
+)
+def test_tensorrt_is_told_a_precision_as_its_version_takes_it_or_not_timed(
+    tmp_path: Path, linked: list[str], precision: str, told: dict[str, str] | None
+) -> None:
+    library = shared_library.write(tmp_path / "provider.so", linked)
+    if told is None:
+        with pytest.raises(Refused, match="TensorRT 11 has no flag for precision_mode BF16 and would compute in FP32"):
+            tensorrt_options(precision, library)
+    else:
+        assert tensorrt_options(precision, library) == told
 
 
 # -- what it may know -------------------------------------------------------------------------------------------------

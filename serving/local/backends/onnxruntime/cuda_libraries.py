@@ -1,6 +1,7 @@
 """Why a provider of ONNX Runtime does not start on a card, and what to do about it.
 
-Answers: which libraries are missing, of which version, and where are they to be had; is the driver missing, too old, or without a card? The
+Answers: which libraries are missing, of which version, and where are they to be had; is the driver missing, too old, or without a card;
+which flag has TensorRT compute in a precision, by the version that is there? The
 words that are looked for are those of ONNX Runtime 1.31.1's wheel and of the loader. Not here: which provider is asked for
 (`ort_session.py`). Imports nothing of ours, because Triton's stub and the processes that time variants both load it.
 """
@@ -18,6 +19,11 @@ DRIVER_FACTS = pathlib.Path("/proc/driver/nvidia/version")
 LEAST_DRIVER = {12: 525, 13: 580}  # CUDA's major version -> the first driver of it, by NVIDIA's release notes
 CUDNN = "libcudnn.so.9"  # opened by name when a node asks for it, and in no table of the provider's library
 CUFFT = {12: "libcufft.so.11", 13: "libcufft.so.12"}  # likewise
+
+# precision -> the flag of ONNX Runtime's provider. TensorRT has such flags up to version 10; from 11 on it takes precision from
+# the file's own types alone, and ignores them.
+TENSORRT_FLAGS = {"FP16": "trt_fp16_enable", "BF16": "trt_bf16_enable", "INT8": "trt_int8_enable"}
+UNTYPED_TENSORRT = 11
 
 PT_LOAD, PT_DYNAMIC, DT_NEEDED, DT_STRTAB = 1, 2, 1, 5  # of ELF
 
@@ -85,6 +91,30 @@ def linked_with(library):
         texts = next(offset + where - at for kind, offset, at, n in parts if kind == PT_LOAD and at <= where < at + n)
         needed = [texts + value for tag, value in entries if tag == DT_NEEDED]
         return [content[at : content.find(b"\0", at)].decode() for at in needed]
+
+
+def tensorrt_version(library):
+    """The major version of TensorRT that a provider's library is linked with; None where there is no such library."""
+    if library is None or not pathlib.Path(library).is_file():
+        return None
+    found = (re.fullmatch(r"libnvinfer\.so\.(\d+)", name) for name in linked_with(library))
+    return next((int(version[1]) for version in found if version), None)
+
+
+def tensorrt_flag(precision, version, is_typed):
+    """The provider's flag for a precision; None where it needs none. `is_typed`: the file has that precision in its own types.
+
+    Raises ValueError where this version of TensorRT would ignore the flag and compute in FP32.
+    """
+    flag = TENSORRT_FLAGS.get(precision)
+    if flag is None or version is None or version < UNTYPED_TENSORRT:
+        return flag
+    if not is_typed:
+        raise ValueError(
+            f"TensorRT {version} has no flag for precision_mode {precision} and would compute in FP32: leave precision_mode "
+            "out, and give it a file that has this precision in its own types"
+        )
+    return None
 
 
 def why_failed(ort, said):

@@ -37,7 +37,8 @@ TENSORRT_NAMES = {
     "int8_calibration_table_name": "trt_int8_calibration_table_name",
     "int8_use_native_calibration_table": "trt_int8_use_native_calibration_table",
 }
-TENSORRT_PRECISIONS = {"FP32": None, "FP16": "trt_fp16_enable", "BF16": "trt_bf16_enable", "INT8": "trt_int8_enable"}
+TENSORRT_PRECISIONS = ("FP32", *cuda_libraries.TENSORRT_FLAGS)
+TYPED = ("FP16", "INT8")  # variants whose files have their precision in their own types
 
 CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
 # Provider -> its library, and an option whose name lies among those of the others there: a provider has no other list of its options.
@@ -46,7 +47,6 @@ LIBRARIES = {
     TENSORRT: ("libonnxruntime_providers_tensorrt.so", b"trt_fp16_enable"),
 }
 NEIGHBOURHOOD = 4096  # bytes around it; 31 names of the 1.31.1 library lie within 2,000
-UNTYPED_TENSORRT = 11  # the first without precision flags: it takes precision from the file's own types alone
 COMPUTE_CAPABILITY_MAJOR, FIRST_WITH_TF32 = 75, 8  # cudaDevAttrComputeCapabilityMajor; Ampere
 
 OPENVINO = "OpenVINOExecutionProvider"
@@ -214,14 +214,14 @@ def tensorrt_options(block, parameters, device):
     precision = block.get("precision_mode", "FP32")
     if precision not in TENSORRT_PRECISIONS:
         raise refuse(f"tensorrt precision_mode '{precision}' is none of {', '.join(TENSORRT_PRECISIONS)}")
-    flag, version = TENSORRT_PRECISIONS[precision], tensorrt_version()
-    if flag and version is not None and version >= UNTYPED_TENSORRT:
-        if precision not in ("FP16", "INT8") or parameters.values.get("tandem_variant", "").upper() != precision:
-            raise refuse(
-                f"TensorRT {version} has no flag for precision_mode {precision} and would compute in FP32: leave precision_mode "
-                "out, and give it a file that has this precision in its own types"
-            )
-    elif flag:
+    is_typed = precision in TYPED and parameters.values.get("tandem_variant", "").upper() == precision
+    try:
+        flag = cuda_libraries.tensorrt_flag(
+            precision, cuda_libraries.tensorrt_version(provider_library(TENSORRT)), is_typed
+        )
+    except ValueError as e:
+        raise refuse(str(e)) from None
+    if flag:
         options[flag] = "1"
     return {**options, "device_id": device}
 
@@ -236,16 +236,6 @@ def provider_library(provider):
 def bytes_of(path):
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         yield content
-
-
-def tensorrt_version():
-    """The major version of TensorRT that the provider is linked with; None where that cannot be read."""
-    library = provider_library(TENSORRT)
-    if library is None:
-        return None
-    with bytes_of(library) as content:
-        found = re.search(rb"libnvinfer\.so\.(\d+)\0", content)
-        return int(found[1]) if found else None
 
 
 def require_known(provider, options):
