@@ -71,13 +71,13 @@ from serving.export import publish as publishing
 from serving.repository import Repository
 from tests_export_publish import NEW_MODEL, hidden, new_record
 
-source, scratch, what = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+source, scratch, what, every = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 if what == "without the swap":
     publishing._exchange = lambda first, second: False
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "ctypes.dlopen", "ctypes.dlsym")
 ALL = ["digits-fp16", "digits-fp32", "digits-int8"]
 seen = []
-for kill_at in range(1, 1000):
+for kill_at in range(1, 1000, every):
     repository = scratch / str(kill_at)
     shutil.copytree(source, repository)
     record, files = new_record(repository)
@@ -118,15 +118,23 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.parametrize("what", ["swapping", pytest.param("without the swap", marks=pytest.mark.thorough), "removing"])
+@pytest.mark.parametrize(
+    ("what", "every"),
+    [
+        ("swapping", 3),
+        ("removing", 3),
+        *(pytest.param(what, 1, marks=pytest.mark.thorough) for what in ("swapping", "without the swap", "removing")),
+    ],
+)
 def test_killed_at_any_step_the_old_variant_or_the_new_one_is_there_whole(
-    repository: Path, tmp_path: Path, what: str
+    repository: Path, tmp_path: Path, what: str, every: int
 ) -> None:
+    """`every`: steps from one kill to the next."""
     (tmp_path / "tests_export_publish.py").write_text(
         Path(__file__).read_text().replace("from .conftest", "from conftest")
     )
     done = subprocess.run(
-        [sys.executable, "-c", KILLER, repository, tmp_path / "scratch", what],
+        [sys.executable, "-c", KILLER, repository, tmp_path / "scratch", what, str(every)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, tmp_path, Path(__file__).parent)))},
         capture_output=True,
         text=True,
@@ -135,7 +143,7 @@ def test_killed_at_any_step_the_old_variant_or_the_new_one_is_there_whole(
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    assert len(seen) > 20  # steps at which it was killed
+    assert len(seen) > 20 / every  # steps at which it was killed
     assert all(leftovers == [] for _, _, leftovers, _ in seen)
     is_new = [new for _, new, _, _ in seen]
     assert is_new == sorted(is_new)  # old up to one step, new from there on

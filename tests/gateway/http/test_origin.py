@@ -55,6 +55,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, str]]]:
+    """With keys on loopback, and the header of one that may do everything."""
+    folder = tmp_path_factory.mktemp("keyed")
+    key = make(folder / "keys.json", *SCOPES)
+    with gateway_before(folder, NOWHERE, "--keys", str(folder / "keys.json"), ready=False) as running:
+        yield running, {"Authorization": f"Bearer {key}"}
+
+
 @pytest.mark.parametrize("path", [*PATHS, "/nothing", "/admin/nothing"])
 def test_no_path_answers_a_page_of_another_site_or_by_a_foreign_name(alone: Running, path: str) -> None:
     asked, body = filled(path)
@@ -202,30 +211,32 @@ def test_a_refused_body_is_not_read_as_a_request(alone: Running) -> None:
     assert raw(alone, head + inner).status == 403
 
 
-def test_with_keys_the_key_decides_and_names_count_only_where_they_are_listed(tmp_path: Path) -> None:
-    key = make(tmp_path / "keys.json", *SCOPES)
+def test_with_keys_the_key_decides_and_names_count_only_where_they_are_listed(
+    keyed: tuple[Running, dict[str, str]], tmp_path: Path
+) -> None:
+    running, headers = keyed
+    for more in (EVIL, {"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert ask(running, "/admin/status", **more).status == 401
+        assert ask(running, "/admin/status", **headers, **more).status == 200
+    headers = {"Authorization": f"Bearer {make(tmp_path / 'keys.json', *SCOPES)}"}
     options = ("--keys", str(tmp_path / "keys.json"))
-    headers = {"Authorization": f"Bearer {key}"}
-    with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
-        for more in (EVIL, {"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-            assert ask(running, "/admin/status", **more).status == 401
-            assert ask(running, "/admin/status", **headers, **more).status == 200
     with gateway_before(tmp_path, NOWHERE, *options, ready=False, allowed_hosts=["a.example"]) as running:
         assert ask(running, "/admin/status", **headers, Host="evil.example").status == 403
         assert ask(running, "/admin/status", **headers, Host="a.example").status == 200
 
 
-def test_with_keys_the_page_that_asks_for_one_is_shown_by_our_names_and_to_itself_alone(tmp_path: Path) -> None:
+def test_with_keys_the_page_that_asks_for_one_is_shown_by_our_names_and_to_itself_alone(
+    keyed: tuple[Running, dict[str, str]], tmp_path: Path
+) -> None:
+    running, _ = keyed
+    for path in ("/", "/docs", "/?x", "/ui/key.js", "/ui/index.html", "/%64ocs", "/u%69/key.js"):
+        assert ask(running, path).status == 200
+        for more in ({"Host": "evil.example"}, EVIL, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+            assert ask(running, path, **more).status == 403, (path, more)
+    assert ask(running, "/", **LINK).status == 200
+    assert ask(running, "/health/live", Host="evil.example").status == 200
     make(tmp_path / "keys.json", *SCOPES)
-    options = ("--keys", str(tmp_path / "keys.json"))
-    with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
-        for path in ("/", "/docs", "/?x", "/ui/key.js", "/ui/index.html", "/%64ocs", "/u%69/key.js"):
-            assert ask(running, path).status == 200
-            for more in ({"Host": "evil.example"}, EVIL, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
-                assert ask(running, path, **more).status == 403, (path, more)
-        assert ask(running, "/", **LINK).status == 200
-        assert ask(running, "/health/live", Host="evil.example").status == 200
-    options = (*options, "--host", "0.0.0.0")
+    options = ("--keys", str(tmp_path / "keys.json"), "--host", "0.0.0.0")
     with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
         assert ask(running, "/", Host="tandem.svc").status == 404  # by whatever name; the page is the admin listener's
         assert ask(running, "/", Host="tandem.svc", Sec_Fetch_Site="cross-site").status == 403
@@ -235,7 +246,9 @@ APP = "http://localhost:3000"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
 
 
-def test_with_keys_pages_of_the_origins_that_are_listed_may_ask_with_a_key_and_no_others(tmp_path: Path) -> None:
+def test_with_keys_pages_of_the_origins_that_are_listed_may_ask_with_a_key_and_no_others(
+    keyed: tuple[Running, dict[str, str]], tmp_path: Path
+) -> None:
     key = {"Authorization": f"Bearer {make(tmp_path / 'keys.json', *SCOPES)}"}
     options = ("--keys", str(tmp_path / "keys.json"))
     origins = ["HTTP://LocalHost:3000/", "https://app.example:443"]
@@ -265,12 +278,12 @@ def test_with_keys_pages_of_the_origins_that_are_listed_may_ask_with_a_key_and_n
             for one in (preflight, answer):
                 assert not [name for name in one.headers if name.startswith("access-control")]
         assert raw(running, request("OPTIONS", path, Origin=APP)).status >= 400  # asks nothing that CORS knows
-    with gateway_before(tmp_path, NOWHERE, *options, ready=False) as running:
-        answers = [
-            raw(running, request("OPTIONS", path, Origin=APP, **PREFLIGHT)),
-            ask(running, path, SAMPLE, Origin=APP),
-        ]
-        assert not [name for one in answers for name in one.headers if name.startswith("access-control")]
+    running, _ = keyed  # no origin is listed
+    answers = [
+        raw(running, request("OPTIONS", path, Origin=APP, **PREFLIGHT)),
+        ask(running, path, SAMPLE, Origin=APP),
+    ]
+    assert not [name for one in answers for name in one.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize(
