@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import random
 import socket
@@ -64,6 +65,13 @@ def _reserve(port: int) -> None:
     while len(_reserved) >= NUM_RESERVED:
         _reserved.popleft().close()
     _reserved.append(holder)
+
+
+@atexit.register
+def _give_back() -> None:
+    """Otherwise Python warns of each at its end, where somebody shows such warnings."""
+    while _reserved:
+        _reserved.popleft().close()
 
 
 def _first_handed_out(file: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> int:

@@ -160,7 +160,19 @@ def _given(file: Path, fail_if: tuple[str, ...]) -> Any:
 @NAMESPACE
 @CONTEXT
 @click.option("--release", help="The release whose pools these are. Default: the only one of the namespace.")
+@click.option(
+    "--apply",
+    multiple=True,
+    metavar="POOL",
+    help="Set the replicas of this pool's Deployment too, where no autoscaler does. Several times for several pools.",
+)
+@click.option(
+    "--lease",
+    default="tandem-scaler",
+    show_default=True,
+    help="With --apply: the Lease that the one of several scalers holds that sets replicas.",
+)
 def scaler(**options: Any) -> None:
-    """Publish how many servers of each pool are wanted, for Prometheus and KEDA, until Ctrl-C."""
+    """Publish how many servers of each pool are wanted, for Prometheus and KEDA, or set their number, until Ctrl-C."""
     scaling = room("serving.cluster.scaler.command")
     sys.exit(scaling.run(scaling.Options(**options)))

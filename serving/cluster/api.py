@@ -25,7 +25,7 @@ from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeCon
 from urllib3 import BaseHTTPResponse, Timeout, disable_warnings
 from urllib3 import exceptions as http
 
-from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, as_object
+from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, WriteError, as_object
 from serving.cluster.objects.fields import Object, at, one_line, there_are
 from serving.errors import EnvironmentFault, UserError
 
@@ -36,14 +36,6 @@ LOG_SILENCE_S = 15.0  # of a log, after which the state of the pod is looked at;
 # Names and labels without the object itself: what a secret holds never leaves the server.
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-class WriteError(EnvironmentFault):
-    """The server refused to make or take away an object; the text holds its words. `status` is HTTP's."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +100,21 @@ class Connection(Client):
 
     def create(self, path: str, what: str, body: Object) -> Object:
         """Raises WriteError too. `what` completes "refuses to create …"."""
-        return self._write("POST", path, f"to create {what}", body)
+        return self.write("POST", path, f"to create {what}", body)
 
     def delete(self, path: str, what: str) -> None:
         """The object and what it owns; one that is gone is no error. Raises WriteError too."""
         try:
-            self._write("DELETE", path, f"to delete {what}", {"propagationPolicy": "Background"})
+            self.write("DELETE", path, f"to delete {what}", {"propagationPolicy": "Background"})
         except WriteError as error:
             if error.status != 404:
                 raise
 
-    def _write(self, method: str, path: str, what: str, body: Object) -> Object:
+    def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:
         with self.guard(what):
-            answer = self._send(method, path, body=body)
+            answer = self._send(method, path, body=body, kind=kind)
             if answer.status >= 400:
-                raise WriteError(f"the API server refuses {what}: {_refusal(answer)}", answer.status)
+                raise WriteError(what, answer.status, answer.data)
             return as_object(json.loads(answer.data))
 
     def log_lines(self, path: str, query: Query) -> Iterator[str]:
@@ -145,6 +137,7 @@ class Connection(Client):
         *,
         query: Query | None = None,
         body: Object | None = None,
+        kind: str = JSON,
         accept: str = JSON,
         timeout: Timeout = TIMEOUT_S,
         preload_content: bool = True,
@@ -153,7 +146,7 @@ class Connection(Client):
         if token := self.api.configuration.auth_settings().get("BearerToken"):
             headers["Authorization"] = token["value"]
         if body is not None:
-            headers["Content-Type"] = JSON
+            headers["Content-Type"] = kind
         answer: BaseHTTPResponse = self.api.rest_client.pool_manager.request(
             method,
             self.server.rstrip("/") + path + (f"?{urlencode(query)}" if query else ""),
@@ -177,14 +170,6 @@ class Connection(Client):
             raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
         except http.HTTPError as error:
             raise Unreachable(self.server, *_problem(error)) from None
-
-
-def _refusal(answer: BaseHTTPResponse) -> str:
-    """The server's own words, because it refuses to write for reasons."""
-    try:
-        return one_line(json.loads(answer.data)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"status {answer.status}"
 
 
 def _lines(answer: BaseHTTPResponse) -> Iterator[str]:

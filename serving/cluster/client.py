@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
 
-from serving.cluster.objects.fields import Object, at
+from serving.cluster.objects.fields import Object, at, one_line
 from serving.errors import EnvironmentFault
 
 JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"  # lists of objects are merged by their key
 PAGE_SIZE = "500"  # kubectl's own chunk
 Query = Mapping[str, str]
 Value = TypeVar("Value")
@@ -53,6 +55,18 @@ class ApiError(EnvironmentFault):
         self.status = status
 
 
+class WriteError(EnvironmentFault):
+    """The server refused to make, change or take away an object; the text holds its words. `status` is HTTP's."""
+
+    def __init__(self, what: str, status: int, body: bytes) -> None:
+        try:
+            words = one_line(json.loads(body)["message"])
+        except (ValueError, KeyError, TypeError):
+            words = f"status {status}"
+        super().__init__(f"the API server refuses {what}: {words}")
+        self.status = status
+
+
 _WAYS_OUT = {
     401: "sign in again: the kubeconfig's token or certificate is not, or no longer, accepted",
     403: "this user may not ask that: sign in as another, or have an administrator grant it",
@@ -61,7 +75,7 @@ _WAYS_OUT = {
 
 
 class Client(ABC):
-    """A subclass has `namespace`, `server` and `get`. Everything raises ApiError and Unreachable; `what` completes "asked for …"."""
+    """A subclass has `namespace`, `server`, `get` and `write`. All raise ApiError and Unreachable; `what` completes "asked for …"."""
 
     __slots__ = ()
     namespace: str
@@ -70,6 +84,10 @@ class Client(ABC):
     @abstractmethod
     def get(self, path: str, what: str, query: Query | None = None, *, accept: str = JSON) -> Object:
         """The object at `path`."""
+
+    @abstractmethod
+    def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:
+        """The object as it is then. `kind`: of a patch. `what` completes "refuses …": to scale a deployment. Raises WriteError too."""
 
     def items(
         self, path: str, what: str, parse: Callable[[Object], Value], query: Query | None = None, accept: str = JSON
@@ -153,24 +171,37 @@ class ServiceAccount(Client):
         return self.host
 
     def get(self, path: str, what: str, query: Query | None = None, *, accept: str = JSON) -> Object:
+        status, body = self._ask("GET", path + (f"?{urlencode(query)}" if query else ""), f"for {what}", accept)
+        if status != 200:
+            way_out = "this pod's token is not, or no longer, accepted" if status == 401 else ""
+            raise ApiError(self.host, status, what, way_out)
+        with self.reading(what):
+            return as_object(json.loads(body))
+
+    def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:
+        status, answer = self._ask(method, path, what, JSON, json.dumps(body), kind)
+        if status >= 400:
+            raise WriteError(what, status, answer)
+        with self.reading(what):
+            return as_object(json.loads(answer))
+
+    def _ask(
+        self, method: str, path: str, what: str, accept: str, body: str | None = None, kind: str = JSON
+    ) -> tuple[int, bytes]:
+        """Status and body."""
         try:
             connection = self._connection()
             try:
                 token = (self.account / "token").read_text().strip()
                 headers = {"Accept": accept, "Authorization": f"Bearer {token}", "User-Agent": "tandem"}
-                connection.request("GET", path + (f"?{urlencode(query)}" if query else ""), headers=headers)
+                connection.request(method, path, body, headers | ({} if body is None else {"Content-Type": kind}))
                 answer = connection.getresponse()
-                body = answer.read()
+                return answer.status, answer.read()
             finally:
                 connection.close()
         except (OSError, HTTPException) as error:  # ssl's errors are OSErrors
-            problem = f"cannot be asked for {what} ({str(error) or type(error).__name__})"
+            problem = f"cannot be asked {what} ({str(error) or type(error).__name__})"
             raise Unreachable(self.host, problem, "is it up, and may this pod reach it?") from None
-        if answer.status != 200:
-            way_out = "this pod's token is not, or no longer, accepted" if answer.status == 401 else ""
-            raise ApiError(self.host, answer.status, what, way_out)
-        with self.reading(what):
-            return as_object(json.loads(body))
 
     def _connection(self) -> HTTPConnection:
         trusted = ssl.create_default_context(cafile=str(self.account / "ca.crt"))

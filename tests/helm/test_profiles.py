@@ -31,6 +31,7 @@ def test_the_profiles_are_those_that_the_documentation_names() -> None:
         "keda",
         "mig",
         "scale-to-zero",
+        "scaler",
         "slim-images",
         "spot",
         "time-slicing",

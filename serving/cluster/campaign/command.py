@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from serving.cluster.api import Connection, Right, WriteError, connect
+from serving.cluster.api import Connection, Right, connect
 from serving.cluster.campaign import manifests
 from serving.cluster.campaign.ending import Delivery, JobCommands, delete, line_of_the_pod, say, to_the_end
 from serving.cluster.campaign.follow import AWAY_S, JobFollower
 from serving.cluster.campaign.manifests import KEPT_S, MANAGER, CampaignFile
 from serving.cluster.campaign.target import KeyReference, Target, target
-from serving.cluster.client import ApiError
+from serving.cluster.client import ApiError, WriteError
 from serving.cluster.objects.fields import COMPONENT, LOADTEST, MANAGED_BY, Object, there_are
 from serving.cluster.objects.pods import Job
 from serving.cluster.snapshot import look

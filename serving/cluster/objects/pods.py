@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from math import ceil
 
 from serving.cluster.objects.fields import (
     COMPONENT,
@@ -13,6 +14,7 @@ from serving.cluster.objects.fields import (
     NAME,
     POOL,
     RELEASE,
+    SCALER,
     VERSION,
     Condition,
     Object,
@@ -33,6 +35,8 @@ from serving.cluster.objects.gpus import is_gpu, total
 from serving.cluster.objects.nodes import Toleration
 
 ENDED = ("Succeeded", "Failed")  # phases in which a pod takes nothing of its node, nor of a quota
+GATE = "tandem-wanted"  # of pods of a pool that the scaler scales from none, which it opens
+SCALED_BY = "tandem-scaled-by"  # annotation of a pool's Deployment: that the scaler itself sets its replicas
 CAMPAIGN = "tandem-campaign"  # annotation of a campaign's Job: the name in its file
 LOAD_MODEL = (
     "--load-model="  # how NVIDIA's Triton is given what to load; `tandem triton` loads all that its repository holds
@@ -71,13 +75,14 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What a pod asks for. `secrets`: those without which it does not start."""
+    """What a pod asks for. `secrets`: those without which it does not start; `gates`: as long as there is one, nobody looks for a node."""
 
     containers: tuple[ContainerSpec, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     volume_claims: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     pull_secrets: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, it: Object) -> PodSpec:
@@ -91,6 +96,7 @@ class PodSpec:
             volume_claims=tuple(name for each in volumes if (name := text(each, "persistentVolumeClaim", "claimName"))),
             secrets=_secrets(it),
             pull_secrets=tuple(text(each, "name") for each in at(it, "imagePullSecrets", default=())),
+            gates=tuple(text(each, "name") for each in at(it, "schedulingGates", default=())),
         )
 
     @property
@@ -238,6 +244,9 @@ class Deployment:
     conditions: tuple[Condition, ...]
     is_paused: bool
     is_observed: bool  # the controller has seen the newest change
+    max_surge: int = 0  # pods above `replicas` while it rolls out
+    is_scaled_by_us: bool = False  # annotation: the scaler sets its replicas
+    is_default: bool = False  # `replicas` is what the API server takes a missing number for: nobody has said one
 
     @classmethod
     def parse(cls, it: Object) -> Deployment:
@@ -257,6 +266,9 @@ class Deployment:
             is_paused=bool(at(it, "spec", "paused")),
             is_observed=at(it, "status", "observedGeneration", default=0)
             >= at(it, "metadata", "generation", default=0),
+            max_surge=_max_surge(it),
+            is_scaled_by_us=annotation(it, SCALED_BY) == SCALER,
+            is_default=_is_default(it),
         )
 
     @property
@@ -264,6 +276,22 @@ class Deployment:
         """The models that its Triton loads; empty: all in its repository."""
         words = self.spec.main.words
         return tuple(word.removeprefix(LOAD_MODEL) for word in words if word.startswith(LOAD_MODEL))
+
+
+def _is_default(it: Object) -> bool:
+    """Of a pool that the scaler scales: neither the chart has said a number (it would have noted so) nor anybody through `scale`."""
+    is_said = annotation(it, "tandem-replicas") or any(
+        each.get("subresource") == "scale" for each in at(it, "metadata", "managedFields", default=())
+    )
+    return annotation(it, SCALED_BY) == SCALER and not is_said
+
+
+def _max_surge(it: Object) -> int:
+    """As the API server fills it in: a number or a percentage, which is rounded up; a Recreate has none."""
+    surge = at(it, "spec", "strategy", "rollingUpdate", "maxSurge", default=0)
+    if isinstance(surge, str):
+        return ceil(int(at(it, "spec", "replicas", default=1)) * int(surge.removesuffix("%")) / 100)
+    return int(surge)
 
 
 @dataclass(frozen=True, slots=True)

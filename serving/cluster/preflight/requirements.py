@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from serving.cluster.objects.fields import POOL, Object, at, label, name_of
+from serving.cluster.objects.fields import POOL, Object, annotation, at, label, name_of
 from serving.cluster.objects.gpus import GPU, total
 from serving.cluster.objects.namespace import Autoscaler, ScaledObject, VolumeClaim
-from serving.cluster.objects.pods import ContainerSpec, PodSpec
+from serving.cluster.objects.pods import SCALED_BY, ContainerSpec, PodSpec
 
 CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "StorageClass", "PersistentVolume", "Namespace"}
 AUTOSCALERS: dict[str, type[Autoscaler | ScaledObject]] = {
@@ -99,6 +99,7 @@ def requirements(objects: Iterable[Object], source: str) -> Requirements:
     scaled = {it.target for it in autoscalers}
     following = {it.target for it in autoscalers if it.follows_scaler}
     templated = [it for it in found if it.get("kind") in TEMPLATED]
+    following |= {name_of(it) for it in templated if annotation(it, SCALED_BY)}
     pods = tuple(_pods(it, 1 if name_of(it) in scaled else 0) for it in templated)
     claims = tuple(VolumeClaim.parse(it) for it in found if it.get("kind") == "PersistentVolumeClaim")
     secrets = {name_of(it) for it in found if it.get("kind") == "Secret"}

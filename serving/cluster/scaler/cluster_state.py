@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serving.cluster.client import ACCOUNT, ApiError, Client, Query, ServiceAccount, UnknownAnswer
 from serving.cluster.objects.fields import POOL, RELEASE
-from serving.cluster.objects.pods import Deployment
+from serving.cluster.objects.pods import GATE, Deployment
 from serving.cluster.snapshot import look, with_nodes_of
 from serving.decisions.cold_start import Server
 from serving.errors import EnvironmentFault, TandemError
@@ -39,10 +39,10 @@ def connect(context: str | None, namespace: str | None, account: Path | None = N
     return api.connect(context, namespace)
 
 
-def replicas_of_pools(
+def deployments_of_pools(
     deployments: tuple[Deployment, ...] | None, pools: Collection[str], namespace: str
-) -> dict[str, int]:
-    """Replicas that each pool's Deployment asks for; a pool without a Deployment is missing. Raises Unknowable."""
+) -> dict[str, Deployment]:
+    """Each pool's Deployment; a pool without one is missing. Raises Unknowable."""
     if deployments is None:
         raise Unknowable(f"this account may not see deployments of namespace {namespace}")
     found: dict[str, Deployment] = {}
@@ -53,7 +53,12 @@ def replicas_of_pools(
             names = f"{found[it.pool].name} and {it.name}"
             raise Unknowable(f"{names} are both of pool '{it.pool}'; name one with --release")
         found[it.pool] = it
-    return {pool: it.replicas for pool, it in found.items()}
+    return found
+
+
+def _asked_for(it: Deployment) -> int:
+    """Replicas that somebody has asked for. A pool whose pods wait for the scaler begins with one that nobody wanted."""
+    return 0 if it.is_default and GATE in it.spec.gates else it.replicas
 
 
 class ClusterState:
@@ -123,7 +128,8 @@ class ClusterState:
         while self.replicas is None and not self._is_over and not self._is_stopped.is_set():
             try:
                 found = look(client, deployments=self._of(POOL)).deployments
-                self.replicas = replicas_of_pools(found, self._pools, client.namespace)
+                of_pools = deployments_of_pools(found, self._pools, client.namespace)
+                self.replicas = {pool: _asked_for(it) for pool, it in of_pools.items()}
             except TandemError as error:
                 self.is_readable = False
                 is_final = isinstance(error, Unknowable | UnknownAnswer)

@@ -1,7 +1,7 @@
 """`tandem cluster scaler`: builds everything once, and stops at once on SIGTERM or SIGINT.
 
 Stopping loses nothing: autoscalers change nothing until the next scaler has read the gateways. One replica is enough, and two do no harm,
-because they read and publish the same; so no leader is elected.
+because they read and publish the same. With `apply` a scaler sets replicas itself; then two are better, and one leads (`leader`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from urllib.parse import urlsplit
 
+from serving.cluster.objects.fields import there_are
+from serving.cluster.scaler.apply import Applier
 from serving.cluster.scaler.cluster_state import ClusterState
 from serving.cluster.scaler.gateways import Endpoint, GatewayNames
 from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.keda import ExternalScaler
+from serving.cluster.scaler.leader import Leader, LeaderSnapshot
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
 from serving.decisions.scaling import pool_groups, unweighed
@@ -27,7 +32,10 @@ from serving.settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line. `grpc_port` None: there is no listener for KEDA. `release` None: any in the namespace."""
+    """The command line. `grpc_port` None: there is no listener for KEDA. `release` None: any in the namespace.
+
+    `apply`: pools whose replicas it sets itself, the one of several scalers that holds `lease`.
+    """
 
     config: Path
     gateways: tuple[str, ...]
@@ -38,6 +46,11 @@ class Options:
     namespace: str | None = None
     context: str | None = None
     release: str | None = None
+    apply: tuple[str, ...] = ()
+    lease: str = "tandem-scaler"
+
+
+GIVE_BACK_S = 3.0  # for an API server that does not answer; whoever follows waits for the Lease to end then
 
 
 def run(options: Options) -> int:
@@ -48,6 +61,8 @@ def run(options: Options) -> int:
     key()
     if options.port == options.grpc_port:
         raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
+    if unknown := [name for name in options.apply if name not in settings.pools]:
+        raise UserError(f"--apply {unknown[0]}: {options.config} has no such pool; {there_are(list(settings.pools))}")
     groups = pool_groups(settings.pools)
     cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
@@ -58,8 +73,11 @@ def run(options: Options) -> int:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        applier = _applier(options, state)
         cluster.start()
         pages.start()
+        if applier is not None:
+            applier.start()
         if external is not None:
             await external.start()
         if others := unweighed(groups):
@@ -74,6 +92,8 @@ def run(options: Options) -> int:
         if reconciling.done():
             reconciling.result()  # raises: a scaler that no longer reconciles is to be restarted
         reconciling.cancel()
+        if applier is not None:
+            applier.stop(GIVE_BACK_S)
         pages.stop()
         cluster.stop()
         if external is not None:
@@ -81,6 +101,19 @@ def run(options: Options) -> int:
 
     asyncio.run(serve())
     return 0
+
+
+def _applier(options: Options, state: ScalerState) -> Applier | None:
+    if not options.apply:
+        return None
+
+    def publish(leader: LeaderSnapshot) -> None:
+        state.leader = leader
+
+    leader = Leader(options.lease, f"{socket.gethostname()}_{token_hex(4)}")  # a container that restarts is another
+    state.leader = LeaderSnapshot()
+    where = options.context, options.namespace, options.release
+    return Applier(options.apply, leader, state.replicas, publish, _say, *where)
 
 
 def _checked(url: str) -> str:

@@ -147,6 +147,7 @@ def _status(state: ScalerState, now: float) -> dict[str, object]:
         "holds": scaling.holds,
         "keeps": scaling.keeps,
         "is_api_readable": result.is_api_readable,
+        "applies": None if state.leader is None else dataclasses.asdict(state.leader),
         "gateways": gateways,
     }
 

@@ -54,6 +54,9 @@ class Metrics:
         yield _filled(changes, list(self._state.decisions.items()))
         if result.is_api_readable is not None:
             yield _gauge("tandem_scaler_api_readable", "1 while the Kubernetes API answers.", result.is_api_readable)
+        if (leader := self._state.leader) is not None:
+            yield _gauge("tandem_scaler_leads", "1 while this scaler, and no other, sets replicas.", leader.is_leading)
+            yield _gauge("tandem_scaler_cannot_apply", "1 while replicas cannot be set.", bool(leader.problem))
         yield from _cold_starts(result.cold_starts)
         yield from _ended(self._state.totals)
         yield _gauges("tandem_build_info", "1, with the version.", [((serving.__version__,), 1)], "version")

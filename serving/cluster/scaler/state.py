@@ -1,7 +1,7 @@
 """Holds the scaler's newest result for its readers: the HTTP threads, gRPC's streams, the metrics.
 
 Each result replaces the one before as a whole, so that no lock is needed. Counts only grow, and their number is bounded by the pools.
-Rule: only `reconcile` publishes.
+Rule: only `reconcile` publishes, and `apply` who leads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 
+from serving.cluster.scaler.leader import LeaderSnapshot
 from serving.decisions.cold_start import ColdStart
 from serving.decisions.scaling import Scaling
 
@@ -70,6 +71,7 @@ class ScalerState:
         self.result = Result()
         self.decisions: Counter[tuple[str, str, str]] = Counter()
         self.totals = ColdStartTotals()
+        self.leader: LeaderSnapshot | None = None  # None: this scaler sets no replicas
         self.has_looked = False
         self.has_published = False  # a number was known once
         self.is_over = False  # nothing more is published

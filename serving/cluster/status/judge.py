@@ -128,6 +128,7 @@ def _release(name: str, snapshot: ClusterSnapshot, now: datetime, report: Report
 def _warnings(deployments: Iterable[Deployment], snapshot: ClusterSnapshot) -> Iterator[str]:
     following = {each.target for each in snapshot.scaled_objects or () if each.follows_scaler}
     following |= {each.target for each in snapshot.autoscalers or () if each.follows_scaler}
+    following |= {each.name for each in deployments if each.is_scaled_by_us}
     if it := unweighed({each.pool: each.name in following for each in deployments if each.pool and each.spec.gpus}):
         yield f"{it.found}; {it.fix}"
 
@@ -186,7 +187,9 @@ def _waiting(it: Deployment, pods: list[Pod], snapshot: ClusterSnapshot, now: da
 
 
 def _autoscaler(it: Deployment, snapshot: ClusterSnapshot) -> str | None:
-    """The autoscaler that sets the number of replicas; None without one, as far as the snapshot shows."""
+    """Who sets the number of replicas; None if nobody does, as far as the snapshot shows."""
+    if it.is_scaled_by_us:
+        return "the scaler"
     scaled = next((each for each in snapshot.scaled_objects or () if each.target == it.name), None)
     hpa = next((each for each in snapshot.autoscalers or () if each.target == it.name), None)
     if hpa is None and scaled is None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from serving.cluster.objects.fields import condition
 from serving.cluster.objects.gpus import listed
 from serving.cluster.objects.nodes import Node, NodeClaim, closed
-from serving.cluster.objects.pods import Deployment, Pod
+from serving.cluster.objects.pods import GATE, Deployment, Pod
 from serving.cluster.snapshot import ClusterSnapshot
 
 
@@ -27,6 +27,11 @@ def values_of(it: Pod | Deployment) -> str:
 
 
 def unscheduled(pod: Pod, reason: str, message: str, snapshot: ClusterSnapshot, now: datetime) -> Reason:
+    if reason == "SchedulingGated" and pod.spec.gates == (GATE,):
+        return Reason(
+            "the scaler has not asked for it yet, so no node is looked for",
+            "nothing, if nobody needs it; if it stays so under load, read the scaler's log",
+        )
     if reason == "SchedulingGated":
         return Reason(
             "it is held back by a scheduling gate", "whatever set the gate must lift it: a queue such as Kueue?"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.cluster.scaler import cluster_state
-from serving.cluster.scaler.cluster_state import BY_METRICS, ClusterState, Unknowable, replicas_of_pools
+from serving.cluster.scaler.cluster_state import BY_METRICS, ClusterState, Unknowable, deployments_of_pools
 from tests.cluster.objects import deployment, parsed, pod
 from tests.cluster.servers import answering, nobody, silent
 from tests.cluster.test_connection import kubeconfig
@@ -141,7 +141,8 @@ def test_one_that_never_answers_keeps_nobody_waiting(tmp_path: Path, monkeypatch
 
 
 def replicas(*deployments: dict[str, Any]) -> dict[str, int]:
-    return replicas_of_pools(parsed("deployments", deployments), POOLS, "serve")
+    found = deployments_of_pools(parsed("deployments", deployments), POOLS, "serve")
+    return {pool: it.replicas for pool, it in found.items()}
 
 
 def test_what_a_pool_was_last_told_to_run_counts_pods_that_are_not_there_yet() -> None:

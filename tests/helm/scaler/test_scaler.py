@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from serving.cli import cli
+from serving.cluster.objects.pods import GATE, SCALED_BY
 from serving.cluster.preflight.checks import exit_status
 from serving.cluster.preflight.gpus import gpu_sizes
 from serving.cluster.preflight.requirements import requirements
@@ -162,7 +163,62 @@ def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it
     (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "scaler.md").read_text(), re.DOTALL | re.MULTILINE)
     made = render(yaml.safe_load(block))
     assert made.one("Deployment", "tandem-scaler")
-    assert made.one("ScaledObject", "tandem-gpu")
+    assert made.one("Deployment", "tandem-gpu")["metadata"]["annotations"][SCALED_BY] == "scaler"
+
+
+# -- a pool that it scales itself ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(render: Render) -> Rendering:
+    return render(profile("scaler", auth=KEYS))
+
+
+def test_it_sets_the_number_itself_and_no_manifest_says_one(alone: Rendering) -> None:
+    pool = alone.one("Deployment", "tandem-gpu")
+    assert "replicas" not in pool["spec"]
+    assert pool["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert pool["metadata"]["annotations"] == {SCALED_BY: "scaler"}
+    assert alone.all("HorizontalPodAutoscaler") + alone.all("ScaledObject") == []
+    steady = alone.one("Deployment", "tandem-cpu")["spec"]
+    assert (steady["replicas"], "schedulingGates" in steady["template"]["spec"]) == (2, False)
+
+
+def test_two_of_it_share_one_lease_and_know_which_pools_are_theirs(alone: Rendering) -> None:
+    spec = alone.one("Deployment", "tandem-scaler")["spec"]
+    assert spec["replicas"] == 2
+    _, *words = alone.container("tandem-scaler")["command"]
+    options = cli.commands[words[0]].get_command(None, words[1]).make_context("scaler", words[2:]).params  # type: ignore[attr-defined, unused-ignore]
+    assert (options["apply"], options["lease"]) == (("gpu",), "tandem-scaler")
+
+
+def test_it_may_change_its_pools_its_lease_and_pods_gates_alone(alone: Rendering, render: Render) -> None:
+    def changing(made: Rendering) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        rules = [rule for one in made.all("Role") for rule in one["rules"]]
+        return [
+            (rule["resources"][0], tuple(rule.get("resourceNames", ())), tuple(rule["verbs"]))
+            for rule in rules
+            if rule["verbs"] != ["list"]
+        ]
+
+    lease = [("leases", (), ("create",)), ("leases", ("tandem-scaler",), ("get", "update"))]
+    assert changing(alone) == [("deployments/scale", ("tandem-gpu",), ("patch",)), *lease, ("pods", (), ("patch",))]
+    one_at_least = profile("scaler", pools={"gpu": {"enabled": True, "autoscaling": {"enabled": True, "by": "scaler"}}})
+    made = render(one_at_least)
+    assert changing(made) == [("deployments/scale", ("tandem-gpu",), ("patch",)), *lease]
+    assert "schedulingGates" not in made.one("Deployment", "tandem-gpu")["spec"]["template"]["spec"]
+
+
+def test_preflight_knows_that_a_pool_without_a_number_may_become_one(alone: Rendering) -> None:
+    found = requirements(alone.objects, "mine")
+    assert found.gpu_pools == {"gpu": True}
+    assert {it.owner: it.count for it in found.pods}["deployment tandem-gpu"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", checks.KUBERNETES)
+def test_what_it_scales_is_valid_for_the_api_server(version: str, alone: Rendering) -> None:
+    checks.valid([one for one in alone.objects if one["kind"] in ("Deployment", "Role")], version, set())
 
 
 # -- rights -------------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,16 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "pools.gpu.autoscaling.targetCpuPercent would be ignored, because pools.gpu.autoscaling.by is keda. Leave it out, or set "
         "pools.gpu.autoscaling.by=metrics.",
     ),
+    "a beginning that is one anyway": (
+        pool({"by": "scaler", "minReplicas": 0, "beginsAtMinReplicas": True}),
+        "pools.gpu.autoscaling.beginsAtMinReplicas would be ignored, because pools.gpu.autoscaling.by is scaler: its pods wait for the "
+        "scaler, so an install buys no node anyway. Leave it out.",
+    ),
+    "a behaviour of an autoscaler that is not there": (
+        pool({"by": "scaler", "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}}}),
+        "pools.gpu.autoscaling.behavior would be ignored, because pools.gpu.autoscaling.by is scaler, which has weighed how long a Triton "
+        "stays. Leave it out.",
+    ),
     "something to follow without an autoscaler": (
         {"scaler": ON, "pools": {"cpu": {"autoscaling": {"by": "keda"}}}},
         "pools.cpu.autoscaling.by would be ignored, because pools.cpu.autoscaling.enabled is false. Set "

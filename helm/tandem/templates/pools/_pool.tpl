@@ -56,12 +56,35 @@ tandem-pool: {{ .name | quote }}
 {{- define "tandem.poolReplicas" -}}
 {{- if .pool.autoscaling.enabled }}
 {{- $there := lookup "apps/v1" "Deployment" .root.Release.Namespace (include "tandem.poolName" .) }}
-{{- if or .pool.autoscaling.beginsAtMinReplicas (dig "metadata" "annotations" "tandem-replicas" "" $there) }}
+{{- if or (and .pool.autoscaling.beginsAtMinReplicas (ne .pool.autoscaling.by "scaler")) (dig "metadata" "annotations" "tandem-replicas" "" $there) }}
 {{- max (int64 .pool.autoscaling.minReplicas) (dig "spec" "replicas" 0 $there | int64) }}
 {{- end }}
 {{- else if not (kindIs "invalid" .pool.replicas) }}
 {{- int64 .pool.replicas }}
 {{- end }}
+{{- end }}
+
+{{/* Whether the scaler sets the number itself; empty is no. Takes a pool. */}}
+{{- define "tandem.poolScaledByUs" -}}
+{{- if and .autoscaling.enabled (eq .autoscaling.by "scaler") }}true{{ end }}
+{{- end }}
+
+{{/* Pools, by commas, that the scaler scales itself. Takes the root. */}}
+{{- define "tandem.poolsScaledByUs" -}}
+{{- $names := list }}
+{{- range $name, $pool := fromYaml (include "tandem.pools" .) }}
+{{- if include "tandem.poolScaledByUs" $pool }}{{ $names = append $names $name }}{{ end }}
+{{- end }}
+{{- join "," $names }}
+{{- end }}
+
+{{/* Whether a pod waits for the scaler before a node is looked for; empty is no. Takes the root. */}}
+{{- define "tandem.hasGatedPods" -}}
+{{- $found := false }}
+{{- range fromYaml (include "tandem.pools" .) }}
+{{- if and (include "tandem.poolScaledByUs" .) (eq (int .autoscaling.minReplicas) 0) }}{{ $found = true }}{{ end }}
+{{- end }}
+{{- if $found }}true{{ end }}
 {{- end }}
 
 {{/* Replacing a single GPU Triton in place: a rolling update leaves the new pod pending while the old one stops, and a node autoscaler

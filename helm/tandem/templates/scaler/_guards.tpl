@@ -28,6 +28,12 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if not $values.scaler.enabled }}
 {{- fail (printf "%s.by is %s, but there is no scaler to say how many Tritons are wanted. Set scaler.enabled=true, or %s.by=metrics." $path $by $path) }}
 {{- end }}
+{{- if and (eq $by "scaler") .pool.autoscaling.beginsAtMinReplicas }}
+{{- fail (printf "%s.beginsAtMinReplicas would be ignored, because %s.by is scaler: its pods wait for the scaler, so an install buys no node anyway. Leave it out." $path $path) }}
+{{- end }}
+{{- if and (eq $by "scaler") (or $own.behavior ($values.poolDefaults.autoscaling | default dict).behavior) }}
+{{- fail (printf "%s.behavior would be ignored, because %s.by is scaler, which has weighed how long a Triton stays. Leave it out." $path $path) }}
+{{- end }}
 {{- if and (eq $by "wanted") (not $values.monitoring.serviceMonitor.enabled) }}
 {{- fail (printf "%s.by is wanted, a number that Prometheus has to carry, and nothing tells it where the scaler is. Set monitoring.serviceMonitor.enabled=true, or %s.by=keda." $path $path) }}
 {{- end }}
