@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from serving.cluster.scaler.leader import LeaderSnapshot
 from serving.cluster.scaler.metrics import Metrics
 from serving.cluster.scaler.state import ColdStartTotals, Result
 from serving.decisions.demand import Gateway, Gateways
@@ -60,6 +61,7 @@ class Newest:
     result = Result(Scaling(gateways=Gateways({"10.0.0.1:9090": Gateway({}, 0.0)}), replicas={"gpu": 1}))
     decisions: dict[tuple[str, str, str], int] = {}  # noqa: RUF012
     totals = ColdStartTotals()
+    leader = LeaderSnapshot(True)
 
 
 def lacking(selector: Selector, scrape: Scrape, recorded: dict[str, set[str]]) -> list[str]:

@@ -24,6 +24,7 @@ class Newest:
     result = Result(Scaling(replicas={"gpu": 2}))
     decisions: dict[Any, int] = {}  # noqa: RUF012
     totals = ColdStartTotals()
+    leader = None
 
 
 def scalers_series() -> str:
