@@ -42,6 +42,11 @@ SHAPES: dict[str, Object] = {
         "scaler": {"enabled": True},
         "pools": {"gpu": {"enabled": True, "autoscaling": {"enabled": True, "by": "wanted", "minReplicas": 0}}},
     },
+    "a GPU pool that the scaler scales": {
+        **MONITORED,
+        "scaler": {"enabled": True},
+        "pools": {"gpu": {"enabled": True, "autoscaling": {"enabled": True, "by": "scaler", "minReplicas": 0}}},
+    },
     "only GPUs": {**MONITORED, "pools": {"cpu": {"enabled": False}, "gpu": {"enabled": True}}},
     "a small price": {**MONITORED, "pools": {"cpu": {"pricePerHour": 0.00002}}},
 }

@@ -25,6 +25,7 @@ RULES: dict[str, Object] = {
     "stays": {**MONITORED, "auth": KEYS, "pools": BOTH},
     "sleeps": SHAPES["a GPU pool that sleeps"],
     "follows": SHAPES["a GPU pool that follows the scaler"],
+    "is scaled": SHAPES["a GPU pool that the scaler scales"],
 }
 STATES = ("cold", "waking", "warming", "ready", "draining", "down")
 
@@ -86,6 +87,7 @@ WELL: dict[str, str] = {
     **scaler("scaler_gateway_heard_seconds", "0.5x600", more=',gateway="10.0.0.1:9090"'),
     **{key: value for one in ("BACKEND", "REJECTED", "CANCELED", "OTHER") for key, value in failures(one, "0x600").items()},
 }  # fmt: skip
+LEADS = {**scaler("scaler_leads", "1x600"), **scaler("scaler_cannot_apply", "0x600")}
 KEYS_READABLE = f'tandem_keys_readable{{{GATEWAY},pod="g2"}}'
 CONFLICT = f'tandem_digest_conflict{{{GATEWAY},pod="g1",pool="cpu",model="m",variant="fp32"}}'
 SLOW_BURN = {**requests("ok", "0+1000x600"), **requests("expired", "0+8x600")}  # 0.8 % where 0.5 % is allowed
@@ -159,6 +161,9 @@ CASES: dict[str, tuple[str, dict[str, str], int, dict[str, int]]] = {
         20,
         {"TandemScalerHolds": 1},
     ),
+    "two scalers of which one leads": ("is scaled", {**LEADS, **scaler("scaler_leads", "0x600", "s2"), **scaler("scaler_cannot_apply", "1x600", "s2")}, 60, {}),
+    "two scalers of which none leads": ("is scaled", {**scaler("scaler_leads", "0x600"), **scaler("scaler_leads", "0x600", "s2")}, 6, {"TandemScalerCannotScale": 1}),
+    "a scaler that is refused": ("is scaled", {**LEADS, **scaler("scaler_cannot_apply", "1x600")}, 6, {"TandemScalerCannotScale": 1}),
     "no scaler where none is asked for": ("sleeps", up(SCALER, "s1", "0x600"), 60, {}),
     "keys that one gateway cannot read": ("stays", {KEYS_READABLE: "0x600"}, 6, {"TandemKeysUnreadable": 1}),
 }  # fmt: skip

@@ -128,9 +128,7 @@ class Scalers:
         port = free_ports(1)[0]
         environment = {"KUBECONFIG": str(self._kubeconfig), "NO_PROXY": "*"}
         words = [*TANDEM, *self._words, f"--port={port}"]
-        self.programs.append(
-            Program(words, self._folder / f"scaler-{number}.log", environment)
-        )
+        self.programs.append(Program(words, self._folder / f"scaler-{number}.log", environment))
         return self.programs[-1]
 
 

@@ -220,4 +220,17 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   annotations:
     summary: "The scaler does not hear every gateway, so pools that follow it are held, or sized without some of the traffic."
     description: "Its log and its page /status name the gateways and why: they are down, its key lacks the scope metrics, DNS, a NetworkPolicy."
+{{- if include "tandem.poolsScaledByUs" . }}
+- alert: TandemScalerCannotScale
+  expr: |
+    max by (namespace, tandem) (tandem_scaler_leads{ {{- $it }}}) == 0
+    or
+    max by (namespace, tandem) (tandem_scaler_leads{ {{- $it }}} * tandem_scaler_cannot_apply{ {{- $it }}}) == 1
+  for: 5m
+  labels:
+    severity: warning
+  annotations:
+    summary: "The scaler decides, but does not get its numbers to the pools, so they stay as they are."
+    description: "Its log and its page /status (applies) say why: the API server is not reached or refuses it, or a pool's Deployment is not there."
+{{- end }}
 {{- end }}
