@@ -38,6 +38,7 @@ class OddTriton:
     unloaded: list[str] = field(default_factory=list)  # by somebody
     loading: list[str] = field(default_factory=list)
     digest: str = "00"
+    version: str = "1"
     config_s: float = 0.0  # that a configuration takes
     hangs: bool = False  # nothing is answered any more
     max_batch: int = 1
@@ -80,7 +81,7 @@ class OddTriton:
         if path == "/v2":
             return 200, {"version": "2.51.0"}
         if path == "/v2/repository/index":
-            rows = [{"name": name, "version": "1", "state": "READY"} for name in self.models]
+            rows = [{"name": name, "version": self.version, "state": "READY"} for name in self.models]
             rows += [{"name": name, "version": "1", "state": "LOADING"} for name in self.loading]
             away = self.failures | dict.fromkeys(self.unloaded, "unloaded")
             failed = {"version": "1", "state": "UNAVAILABLE"}

@@ -41,6 +41,7 @@ class ServerSnapshot:
 
     served: Mapping[str, Variant] = field(default_factory=dict)
     facts: Mapping[str, Facts] = field(default_factory=dict)  # of every variant that it serves
+    versions: Mapping[str, frozenset[str]] = field(default_factory=dict)  # that are ready, of what is
     refused: Mapping[str, str] = field(default_factory=dict)  # why what is ready there gets no requests
     failures: Mapping[str, LoadFailure] = field(default_factory=dict)
     loading: frozenset[str] = frozenset()
@@ -151,12 +152,16 @@ class Server:
             return None
 
     async def _look(self, index: list[dict[str, Any]], device: str) -> ServerSnapshot:
-        """Configurations are asked for where a model is new, and of all at every tenth poll."""
+        """Configurations are asked for where a model is new or serves other versions, and of all at every tenth poll."""
         old = self.snapshot
-        ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
+        versions = _ready_versions(index)
+        ready = set(versions)
         again = not self.alive or self.polls % CONFIG_EVERY == 0
         self.polls += 1
-        new = ready if again else ready - old.served.keys() - old.refused.keys()
+        known = {
+            name for name in old.served.keys() | old.refused.keys() if old.versions.get(name) == versions.get(name)
+        }
+        new = ready if again else ready - known
         served = {name: v for name, v in old.served.items() if name in ready - new}
         facts = {name: f for name, f in old.facts.items() if name in served}
         refused = {name: reason for name, reason in old.refused.items() if name in ready - new}
@@ -177,6 +182,7 @@ class Server:
         return ServerSnapshot(
             served,
             facts,
+            versions,
             refused,
             read_failures(index),
             loading=frozenset(entry["name"] for entry in index if entry.get("state") == "LOADING") - ready,
@@ -205,3 +211,11 @@ class Server:
         )
         filled = head % (name.encode(), self.target.host_header, len(body), length)
         return await self.target.ask(filled, (body,), give_up_at)
+
+
+def _ready_versions(index: list[dict[str, Any]]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for row in index:
+        if row.get("state") == "READY":
+            found.setdefault(row["name"], set()).add(str(row.get("version") or "1"))
+    return {name: frozenset(versions) for name, versions in found.items()}

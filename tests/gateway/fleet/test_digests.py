@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.gateway.fleet.server import CONFIG_EVERY
 from serving.local.environments import Environment
 from serving.repository import Repository
 from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
@@ -107,5 +108,19 @@ def test_what_is_told_of_a_conflict_names_each_server() -> None:
             assert conflict.digests == {servers[0].url: "bb", servers[1].url: "aa"}
             assert all(server.url in str(conflict) for server in servers)
             assert conflict.chosen == "aa"  # not whoever answered first
+
+    asyncio.run(run())
+
+
+def test_another_version_is_seen_with_the_index_and_not_when_configurations_are_asked_for_again() -> None:
+    async def run() -> None:
+        triton = OddTriton(digest="aa")
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            [server] = gateway.catalogue.pools["cpu"]
+            await until(lambda: server.polls % CONFIG_EVERY == 1, "configurations have just been asked for")
+            polls, triton.version, triton.digest = server.polls, "2", "bb"
+            await until(lambda: server.snapshot.served["m-fp32"].digest == "bb", "the new one is seen")
+            assert server.polls <= polls + 2
+            assert (await ask(gateway)).headers["tandem-model-digest"] == "sha256:bb"
 
     asyncio.run(run())
