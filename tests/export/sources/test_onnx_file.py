@@ -248,6 +248,27 @@ def test_dynamic_dimensions_stay_dynamic_and_are_longer_than_1_in_the_example(lo
     assert set(np.unique(exported.example["ids"])) == {0, 1}
 
 
+@pytest.mark.parametrize("few", [2, 1000])
+def test_rows_of_two_values_alone_do_not_say_that_a_graph_mixes_rows(load: Any, few: int) -> None:
+    """Rows without a value of `few` or more are mixed, as rounding does where a net was never shown the like; with 1,000 all are."""
+    nodes = [
+        node("Cast", ["ids"], ["x"], to=FLOAT),
+        node("ReduceMax", ["x", "all"], ["most"], keepdims=1),
+        node("Less", ["most", "few"], ["is_odd"]),
+        node("ReduceMean", ["x", "all"], ["mean"], keepdims=1),
+        node("Where", ["is_odd", "mean", "zero"], ["more"]),
+        node("Add", ["x", "more"], ["y"]),
+    ]
+    ports = [value("ids", INT64, ["n", 6])], [value("y", FLOAT, ["n", 6])]
+    numbers = [numpy_helper.from_array(np.float32(number), name) for name, number in (("few", few), ("zero", 0))]
+    exported = load(graph(nodes, *ports, [*numbers, numpy_helper.from_array(np.array([0, 1]), "all")]))
+    assert (exported.max_batch_size > 0) == (few == 2)
+    if few == 2:
+        assert exported.example["ids"].max() > 2
+    else:
+        assert "output 'y' of a row depends on the rows beside it" in " ".join(exported.notes)
+
+
 def test_an_image_of_any_size_is_tried_at_the_size_that_was_asked_for(load: Any) -> None:
     exported = load(convolution("n", "edge"), image_size=10)
     assert exported.inputs[0].shape == (3, -1, -1)

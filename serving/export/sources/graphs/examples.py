@@ -1,7 +1,8 @@
 """Inputs that a model can be run on where nobody gave data: made up, always the same; or the user's, checked.
 
-Floats are drawn from a normal distribution, integers are 0 or 1, which are valid ids of any vocabulary. Whether answers on
-such inputs mean anything is not asked here. Rule: rows differ, so that a graph that mixes them up is seen.
+Floats are drawn from a normal distribution, integers are 0 or 1, which are valid ids of any vocabulary; at last they are of 0..127, for
+nets that two values say nothing to. Whether answers on such inputs mean anything is not asked here.
+Rule: rows differ, so that a graph that mixes them up is seen.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ MIN_ROWS = 4  # a batch of 3, and one row that is not in it
 EDGES = (224, 256, 512)
 LENGTHS = (16, 32, 128)
 NUM_ATTEMPTS = len(LENGTHS)
+NUM_BYTES = 128  # values of ids at last: ASCII's, which an INT8 holds
 DTYPES: Mapping[str, str] = {**NUMPY_TYPES, "BYTES": "object"}
 
 
@@ -45,10 +47,12 @@ def made_up(
     edge: int | None,
     length: int | None,
     ranges: Mapping[Place, Lengths],
+    num_ids: int = 2,
 ) -> Arrays:
     """Arrays [NUM_ROWS, …] for ports that say what one row is. `attempt` counts from 0 and asks for other lengths.
 
-    `image_dims`: how many dimensions an image has among them. `edge` in pixels, `length` and `ranges` are the user's.
+    `image_dims`: how many dimensions an image has among them. `edge` in pixels, `length` and `ranges` are the user's. Integers are below
+    `num_ids`.
     """
     random = np.random.default_rng(0)
     edge, length = edge or EDGES[attempt], min(length or LENGTHS[attempt], LENGTHS[attempt])
@@ -61,7 +65,7 @@ def made_up(
             f"one input takes {row_bytes / 2**20:.0f} MB ({sizes}), which is too much to be made up: give real ones with "
             "--data or --example"
         )
-    return {port.name: _values(port, (num_rows, *shapes[port.name]), random) for port in rows}
+    return {port.name: _values(port, (num_rows, *shapes[port.name]), random, num_ids) for port in rows}
 
 
 def attempts(
@@ -77,6 +81,16 @@ def attempts(
     is_fixed = all(-1 not in port.dims for port in rows)
     for attempt in range(1 if is_fixed else NUM_ATTEMPTS):
         yield made_up(rows, attempt, image_dims, options.image_size, options.max_length, ranges)
+    if any(_is_of_ids(port) for port in rows):
+        yield made_up(rows, 0, image_dims, options.image_size, options.max_length, ranges, NUM_BYTES)
+
+
+def _is_of_ids(port: Port) -> bool:
+    return (
+        DTYPES[port.datatype].startswith(("int", "uint"))
+        and port.datatype != "UINT8"
+        and "mask" not in port.name.lower()
+    )
 
 
 def check_sizes(rows: Sequence[Port], edge: int | None, length: int | None, name: str) -> None:
@@ -102,7 +116,7 @@ def _shape(port: Port, image_dims: int, edge: int, length: int, ranges: Mapping[
     return tuple(other if size == -1 else size for size, other in zip(port.dims, free, strict=True))
 
 
-def _values(port: Port, whole: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
+def _values(port: Port, whole: tuple[int, ...], random: np.random.Generator, num_ids: int) -> NDArray[Any]:
     dtype = dtype_of(port.datatype)
     if port.datatype == "BYTES":
         raise UserError(f"input {port.name!r} is text, of which nothing can be made up: give examples with --example")
@@ -112,7 +126,7 @@ def _values(port: Port, whole: tuple[int, ...], random: np.random.Generator) -> 
         return random.integers(0, 256, whole).astype(dtype)
     if "mask" in port.name.lower():
         return np.ones(whole, dtype)
-    return random.integers(0, 2, whole).astype(dtype)
+    return random.integers(0, num_ids if _is_of_ids(port) else 2, whole).astype(dtype)
 
 
 def first_rows(arrays: Arrays) -> Arrays:

@@ -267,10 +267,11 @@ def _with_batch(
     inputs = tuple(replace(port, dims=port.dims[1:]) for port in input_ports(graph, name))
     reason: str | None = None
     for rows in examples.attempts(inputs, options, 3, ranges):
-        reason = trial.mixing(rows, tolerance)
-        if reason is None or random_operators(graph):
+        why_not = trial.mixing(rows, tolerance)
+        reason = reason or why_not
+        if why_not is None or random_operators(graph):
             _check_repeats(trial, rows, graph, name)
-        if reason is None:
+        if why_not is None:
             answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
             return RunnableGraph(graph, holds, True, how, _tensors(inputs), rows, answers, trial.bytes_per_row)
     raise NoBatchDimension(reason)
