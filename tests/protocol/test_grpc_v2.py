@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving import errors
 from serving.protocol import grpc_v2, v2
+from serving.protocol import protobuf_wire as wire
 
 TYPED: list[tuple[str, str, list[Any], Any]] = [
     ("BOOL", "bool_contents", [True, False], np.bool_),
@@ -230,3 +231,23 @@ def test_an_error_in_a_stream_says_of_which_request() -> None:
     )
     assert (response.error_message, response.infer_response.id, response.infer_response.model_name) == ("no", "7", "m")
     assert response.infer_response.parameters["tandem-error"].string_param == "bad_request"
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return wire.field_head(number, len(value)) + value
+
+
+def test_what_protobuf_would_make_objects_of_all_at_once_is_bounded_before() -> None:
+    tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1]).SerializeToString()
+    plain = pb.ModelInferRequest(model_name="m", raw_input_contents=[bytes(4)]).SerializeToString()
+    entry = _field(2, _field(1, b"p") + _field(2, b"\x10\x01"))
+    name = _field(1, b"y" * 10_000)
+    with pytest.raises(errors.BadRequest, match="dimensions"):
+        grpc_v2.translated(grpc_v2.opened(plain + _field(5, tensor + _field(3, b"\x01" * 100_000))))
+    for outputs in ([_field(6, name + entry * 5_000)], [_field(6, name + entry * 50)] * 100):
+        with pytest.raises(errors.BadRequest, match="outputs"):
+            grpc_v2.opened(plain + _field(5, tensor) + b"".join(outputs))
+    head, _ = grpc_v2.translated(grpc_v2.opened(plain + _field(5, tensor) + _field(6, name) * 100))
+    assert len(json.loads(head)["outputs"]) == 100
+    long = pb.ModelInferRequest.InferInputTensor(name="x" * 10_000, datatype="FP32", shape=[1] * 64)
+    assert grpc_v2.translated(grpc_v2.opened(plain + _field(5, long.SerializeToString())))[1]
