@@ -14,6 +14,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.errors import UserError, exit_code
+from serving.export.pool_gates import refusal
 from serving.measure.machine import processor_key
 from serving.repository import (
     CONFIG_FILE,
@@ -91,6 +92,14 @@ def test_a_pool_that_may_not_run_a_variant_has_a_file_that_cannot_load_there(nam
         accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
         assert [accelerator.name for accelerator in accelerators] == ["tensorrt", "cuda"]
     assert pool not in variant.loadable_pools
+
+
+@pytest.mark.parametrize(("name", "pool"), [("digits-fp16", "cpu"), ("digits-int8", "gpu")])
+def test_the_committed_records_say_why_a_pool_may_not_run_a_variant_as_an_export_would_now(
+    name: str, pool: str
+) -> None:
+    record = Repository(COMMITTED).variant(name).record
+    assert record.pools[pool] == refusal(record.variant, pool)
 
 
 def test_a_sample_is_a_whole_infer_request_with_its_answer_in_the_record() -> None:
