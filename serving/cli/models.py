@@ -158,6 +158,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "Default: auto.",
 )
 @click.option(
+    "--fuse/--no-fuse",
+    "fuses",
+    default=None,
+    help="Fuse a transformer's FP16 into ONNX Runtime's own operators, if its answers pass. Default: fuse.",
+)
+@click.option(
     "--budget",
     "budget_s",
     type=duration_s,

@@ -152,6 +152,7 @@ def _spec(options: ExportOptions, model: str) -> ExportSpec:
         queue_delay_us=options.queue_delay_us or 0,
         is_for_tensorrt=options.is_for_tensorrt,
         int8_range=options.int8_range or AUTO,
+        fuses=options.fuses is not False,
         seconds=options.seconds,
         budget_s=DEFAULT_BUDGET_S if options.budget_s is None else options.budget_s,
     )

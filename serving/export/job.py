@@ -42,6 +42,7 @@ class ExportSpec:
     seconds: float = 1.0  # of timing, per batch size
     accepts_worse: bool = False  # than the version before
     budget_s: float = DEFAULT_BUDGET_S
+    fuses: bool = True  # FP16 of a transformer, in ONNX Runtime's own operators
     num_kept: int | None = None  # versions whose files are kept; None: as many as are there
 
 

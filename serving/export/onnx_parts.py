@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 
 MAX_BYTES = 2**31 - 1  # of one protobuf message, and so of one ONNX file
+MS_DOMAIN = "com.microsoft"  # ONNX Runtime's own operators, in every build of it
 MAX_IR_VERSION = 10  # ONNX Runtime 1.19 in Triton 24.10 reads no later one
 
 

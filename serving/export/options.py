@@ -82,6 +82,7 @@ class ExportOptions:
     queue_delay_us: int | None = None
     is_for_tensorrt: bool = False
     int8_range: str | None = None
+    fuses: bool | None = None
     seconds: float = 1.0
     payload: Path | None = None
     kind: str = field(init=False)  # of source, as `applies` has them
@@ -189,6 +190,10 @@ def _check_together(options: ExportOptions) -> None:
         for name in ("calibration", "int8_range", "budget_s"):
             if name in checks.non_defaults(options):
                 raise UserError(f"{checks.OPTIONS[name][0]} is for INT8, which --precision leaves out")
+    if options.fuses is not None and options.is_for_tensorrt:
+        raise UserError(f"{checks.OPTIONS['fuses'][0]} is for the CUDA provider: TensorRT fuses by itself")
+    if options.fuses is not None and options.precisions and "fp16" not in options.precisions:
+        raise UserError(f"{checks.OPTIONS['fuses'][0]} is for FP16, which --precision leaves out")
     folders = [path for path in (options.data, options.calibration) if path is not None and Path(path).is_dir()]
     if options.max_bad_ratio is not None and not folders:
         raise UserError("--max-bad-images is for a folder of images, as --data or --calibration")

@@ -89,20 +89,27 @@ class VariantSearch:
     ) -> list[GatedCandidate]:
         """Returns candidates that pass, at most two, because they differ in speed; one of the second try is enough."""
         job, passed = self._job, []
-        making = f"making {job.name(precision)}"
+        making, not_fused = f"making {job.name(precision)}", ""
         job.progress(making, 0, 1)
         for candidate in self._candidates(precision, int8_range, second_try=second_try):
             job.progress(making, 1, 1)
+            if not_fused := candidate.not_fused or not_fused:
+                self.warnings.append(f"{job.name(precision)} is not fused: {not_fused}")
+                candidate = replace(candidate, how=f"{candidate.how}; not fused: {not_fused}")
             try:
                 passed.append((candidate, self._judge.judge(candidate)))
-            except GateRefused as refusal:
+            except (GateRefused, onnx_session.CannotRun) as refusal:
+                if candidate.fused:
+                    not_fused = str(refusal)
+                elif isinstance(refusal, onnx_session.CannotRun):
+                    raise
                 self.refused[precision] = f"{refusal} ({candidate.how})" if candidate.how else str(refusal)
                 if candidate.key:
                     self._attempts.note(candidate.key, candidate.how, candidate.model, str(refusal))
                 continue
             if candidate.key:
                 self._attempts.note(candidate.key, candidate.how, candidate.model, None)
-            if second_try or job.exported.is_untrained or len(passed) == MAX_CONTENDERS:
+            if second_try or precision == "fp16" or job.exported.is_untrained or len(passed) == MAX_CONTENDERS:
                 break
         return passed
 
@@ -119,6 +126,8 @@ class VariantSearch:
             int8_range=int8_range or ("7bit" if spec.int8_range == AUTO else spec.int8_range),
             is_for_tensorrt=spec.is_for_tensorrt,
             attempts=self._attempts,
+            fuses=spec.fuses
+            and not spec.is_for_tensorrt,  # TensorRT fuses by itself, and knows none of these operators
         )
 
     def _why_no_int8(self) -> str:

@@ -121,6 +121,7 @@ def _proven(job: ExportJob, judge: Judge, gated: GatedCandidate, results: Result
         pools=pools,
         speed=tuple(row for key in results.entrants if key[0] == variant for row in results.speeds(*key)),
         needs=tuple(sorted(candidate.needs)),
+        fused=candidate.fused,
     )
 
 

@@ -11,7 +11,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -59,6 +59,7 @@ class ProvenVariant:
     speed: tuple[Speed, ...]
     needs: tuple[str, ...] = ()
     load_check: str = ""
+    fused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_slower(self) -> bool:
@@ -223,6 +224,7 @@ def publication(
         files={},
         warmup=shared.warmup,
         load_check=proven.load_check,
+        fused=proven.fused,
     )
     kept: dict[str, bytes | Path] = {GATE_DATA_FILE: gate_data(data)} if data is not None and is_fp32 else {}
     if weights := weights_of(proven.model):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Self
 
@@ -248,6 +248,9 @@ class Record:
     load_check: str = (
         ""  # which server loaded it before it was published, and answered as the gate saw; or why none did
     )
+    fused: Mapping[str, int] = field(
+        default_factory=dict
+    )  # ONNX Runtime's own operators that the export put in, and how many of each; its version is in the toolchain
 
     def __post_init__(self) -> None:
         _known(self.task, TASKS, "task")
@@ -301,6 +304,8 @@ class Record:
         for tensor in (*data["inputs"], *data["outputs"], *data["warmup"]):
             if tensor["layout"] is None:  # most are no images
                 del tensor["layout"]
+        if not data["fused"]:  # most are no transformers
+            del data["fused"]
         for name in ("judged_on", "calibration", "previous"):
             if not data["gate"][name]:  # of a record that an earlier Tandem wrote
                 del data["gate"][name]

@@ -58,6 +58,16 @@ def with_leaking_batch(model: bytes) -> bytes:
     return _before_softmax(model, nodes, "leak")
 
 
+def with_attribute(model: bytes, kind: str, name: str, value: object) -> bytes:
+    """The operators of a kind compute with another setting."""
+    proto = onnx.load_from_string(model)
+    for node in (node for node in proto.graph.node if node.op_type == kind):
+        kept = [attribute for attribute in node.attribute if attribute.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+    return bytes(proto.SerializeToString())
+
+
 def _before_softmax(model: bytes, nodes: list[onnx.NodeProto], added: str) -> bytes:
     """Insert nodes before the softmax; its input becomes `logits_before` + `added`."""
     proto = onnx.load_from_string(model)

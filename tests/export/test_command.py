@@ -38,6 +38,7 @@ from serving.export.exported_model import SourceOptions
 from serving.export.job import ExportSpec
 from serving.export.publish import writing
 from serving.export.sources import checks, onnx_file
+from serving.export.speed_nets import bert
 from serving.export.variant_files import ProvenVariant
 from serving.measure.machine import has_instructions
 from serving.repository import Record, Repository, Speed
@@ -103,6 +104,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     how = ImagePreprocessing("image", 8, 8, None, "box", (0.0,), (1.0,), "L", "probabilities")
     (made / "how.json").write_text(preprocessing_json(how))
     onnx.save(_of_any_length(), made / "open-length.onnx")
+    small = bert.BertShape("small", num_layers=1, width=32, num_heads=4, is_pooled=True, vocabulary=60)
+    (made / "encoder.onnx").write_bytes(bert.build(small, seed=3, opset=18))
     (made / "worse.onnx").write_bytes(spoil.perturbed(FP32.read_bytes()))
     (made / "scores.onnx").write_bytes(spoil.without_softmax(FP32.read_bytes()))
     (made / "slow.onnx").write_bytes(spoil.slowed(FP32.read_bytes()))
@@ -291,6 +294,13 @@ ROWS = (
         "digits",
     ),
     Row("int8_range", ("--int8-range", "full"), _is_full_or_refused, True, (*INT8, "--calibration", "learn.npz")),
+    Row(
+        "fuses",
+        ("--no-fuse",),
+        lambda done: dict(done.record("model-fp16").fused),
+        {},
+        ("encoder.onnx", "--model", "model", "--i-accept-ungated", "--precision", "fp16", *QUICK),
+    ),
     # another limit, because what was refused by the same one is remembered
     Row(
         "budget_s",
@@ -495,6 +505,8 @@ SK = ("sklearn:plain.pkl", "--trust", "--i-accept-ungated")
         ((*UNGATED, "--payload", "p.npz"), "--payload is about the data, and there is none"),
         ((*UNGATED, *DATA), "--i-accept-ungated is for a model that there is no data for"),
         ((*JUDGED, "--int8-range", "full"), "--int8-range is for INT8, which --precision leaves out"),
+        ((*JUDGED, "--no-fuse"), "--fuse is for FP16, which --precision leaves out"),
+        ((*UNGATED, "--no-fuse", "--tensorrt"), "--fuse is for the CUDA provider"),
         ((*JUDGED, "--calibration", "learn.npz"), "--calibration is for INT8, which --precision leaves out"),
         (
             (*JUDGED, "--min-recall-at-10", "0.5"),

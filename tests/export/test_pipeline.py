@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,13 @@ from serving.export.job import ExportSpec
 from serving.export.pipeline import ExportResult
 from serving.export.publish import writing
 from serving.export.sources import onnx_file
+from serving.export.speed_nets import bert
+from serving.export.variants import fusion
 from serving.export.variants.candidate import Candidate
+from serving.export.verify import verify
 from serving.local.devices import installed
 from serving.measure.machine import has_instructions, processor_key
-from serving.repository import Repository
+from serving.repository import Repository, Variant
 
 from . import spoil
 from .conftest import COMMITTED, MODEL_FILE
@@ -285,6 +289,75 @@ def test_of_two_files_that_pass_the_faster_one_is_kept(
     int8 = export(exported, held_out, tmp_path).published[1]
     assert int8.model_path.read_bytes() == exported.model
     assert "fast" in int8.record.source
+
+
+SMALL_BERT = bert.BertShape("small", num_layers=2, width=32, num_heads=4, is_pooled=True, vocabulary=60)
+FP16 = replace(ASKED, precisions=("fp16",))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
+    source = tmp_path_factory.mktemp("encoder") / "small.onnx"
+    source.write_bytes(bert.build(SMALL_BERT, seed=3, opset=18))
+    return onnx_file.load(source, SourceOptions(task="embedding", max_batch_size=8), lambda *_: None)
+
+
+def own_operators(variant: Variant) -> Counter[str]:
+    nodes = onnx.load(str(variant.model_path)).graph.node
+    return Counter(node.op_type for node in nodes if node.domain == "com.microsoft")
+
+
+def test_fp16_of_a_transformer_is_fused_unless_asked_not_to_and_its_record_counts_by_operator(
+    encoder: ExportedModel, tmp_path: Path
+) -> None:
+    data = Dataset("tokens", nets.texts(24, 12), None)
+    fp32, fused = export(encoder, data, tmp_path / "fused", FP16).published
+    assert dict(fused.record.fused) == {"Attention": 2, "BiasGelu": 2, "SkipLayerNormalization": 4}
+    assert own_operators(fused) == fused.record.fused
+    assert f"fused in operators of ONNX Runtime {fused.record.toolchain['onnxruntime']}" in fused.record.source
+    assert fused.loadable_pools == ("gpu",)
+    assert own_operators(fp32) == fp32.record.fused == {}
+    assert verify(tmp_path / "fused").has_passed
+    _, plain = export(encoder, data, tmp_path / "plain", replace(FP16, fuses=False)).published
+    assert own_operators(plain) == plain.record.fused == {}
+    assert "fused" not in (plain.directory / "tandem.json").read_text()
+
+
+def test_a_fused_file_is_none_of_tensorrts(encoder: ExportedModel, tmp_path: Path) -> None:
+    data = Dataset("tokens", nets.texts(24, 12), None)
+    _, fp16 = export(encoder, data, tmp_path, replace(FP16, is_for_tensorrt=True)).published
+    assert own_operators(fp16) == {}
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "says"),
+    [
+        (lambda model: spoil.with_attribute(model, "Attention", "scale", 5.0), "cosine"),
+        (lambda model: spoil.with_attribute(model, "Attention", "num_heads", 5), "hidden"),
+    ],
+)
+def test_a_fusion_that_answers_otherwise_or_does_not_run_is_dropped_and_said(
+    encoder: ExportedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoilt: Callable[[bytes], bytes],
+    says: str,
+) -> None:
+    made = fusion.fused
+
+    def wrong(fp32: bytes, also_left: frozenset[str] = frozenset()) -> fusion.Fused | None:
+        found = made(fp32, also_left)
+        assert found is not None
+        return replace(found, model=spoilt(found.model))
+
+    monkeypatch.setattr(fusion, "fused", wrong)
+    outcome = export(encoder, Dataset("tokens", nets.texts(24, 12), None), tmp_path, FP16)
+    _, fp16 = outcome.published
+    assert own_operators(fp16) == fp16.record.fused == {}
+    assert outcome.refused == {}
+    [told] = [warning for warning in outcome.warnings if "not fused" in warning]
+    assert says in told
+    assert told.removeprefix("mine-fp16 is not fused: ") in fp16.record.source
 
 
 def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_path: Path) -> None:

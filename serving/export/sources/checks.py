@@ -84,6 +84,7 @@ OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {  # field -> (how it is spe
     "queue_delay_us": ("--queue-delay-us", EVERY),
     "is_for_tensorrt": ("--tensorrt", EVERY - TABLES),
     "int8_range": ("--int8-range", _QUANTISED),
+    "fuses": ("--fuse", _QUANTISED),
     "budget_s": ("--budget", _QUANTISED),
     "seconds": ("--seconds", EVERY),
     "payload": ("--payload", _MODELS),

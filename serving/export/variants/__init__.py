@@ -27,11 +27,13 @@ def candidates(
     int8_range: str = "7bit",
     is_for_tensorrt: bool = False,
     attempts: Attempts | None = None,
+    fuses: bool = False,
 ) -> Iterator[Candidate]:
     """Each is made when it is asked for. `calibration`: arrays [n, …] that the gate's data is not in.
 
     `second_try`: instead of the usual ones, those that leave the worst layers in FP32, for when the gate has refused them all.
     Only INT8 has any. `int8_range`: "7bit" is right on every processor, "full" needs VNNI. `attempts`: which of INT8's were tried.
+    `fuses`: FP16 is also made of the net with ONNX Runtime's own operators, and that one comes first.
     """
     if precision not in PRECISIONS:
         raise UserError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
@@ -41,7 +43,7 @@ def candidates(
     if second_try:
         return iter(())
     if precision == "fp16":
-        return fp16.candidates(fp32, calibration)
+        return fp16.candidates(fp32, calibration, fuses=fuses)
     how = "FP32 as exported" if precision == "fp32" else f"FP32's file; the engine computes in {precision.upper()}"
     return iter([Candidate(precision, fp32, how)])
 

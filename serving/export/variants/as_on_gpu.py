@@ -8,13 +8,15 @@ It is for the gates, never for serving. Rule: every value that is rounded in the
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from serving.export.onnx_parts import unused, uses
+from serving.export.onnx_parts import MS_DOMAIN, unused, uses
 from serving.export.variants.graph import PRODUCTS, opened
 
 TF32_SPLIT = 2.0**13 + 1  # FP32 has 24 significant bits, TF32 11: Veltkamp's way to round off the other 13
@@ -75,6 +77,8 @@ class _StandIn:
                 self._quantised(node)
             elif node.op_type == "DequantizeLinear":
                 self._dequantised(node)
+            elif node.domain == MS_DOMAIN and node.op_type == "Attention" and node.output[0] in self._halves:
+                self._attention(node)
             else:
                 self._rounded(node)
         for tensor in graph.initializer:
@@ -99,6 +103,55 @@ class _StandIn:
                 node.output[index] = exact
                 self._add("Cast", [exact], half, to=_FP16)
                 self._add("Cast", [half], name, to=_FP32)
+
+    def _attention(self, node: onnx.NodeProto) -> None:
+        """Takes it apart, because a card that has no kernel for the whole rounds between its parts; others round less often."""
+        set_to = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        source, weight, bias = node.input[:3]
+        width, num_heads = self._constants[weight].dims[1] // 3, set_to["num_heads"]
+        size = width // num_heads
+        split = self._stored("split", np.array([0, 0, num_heads, size], np.int64))
+        product = self._half("MatMul", [source, weight], f"{node.name}_product")
+        together = self._half("Add", [product, bias], f"{node.name}_projected")
+        parts = [unused(f"{node.name}_{part}", self._taken) for part in ("query", "key", "value")]
+        sizes = self._stored("sizes", np.full(3, width, np.int64))
+        self._nodes.append(helper.make_node("Split", [together, sizes], parts, axis=-1))
+        perms = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+        query, key, value = (
+            self._made("Transpose", [self._made("Reshape", [part, split], f"{part}_split")], f"{part}_heads", perm=perm)
+            for part, perm in zip(parts, perms, strict=True)
+        )
+        scale = self._stored("scale", np.array(set_to.get("scale", size**-0.5), np.float32))
+        scores = self._half(
+            "Mul", [self._made("MatMul", [query, key], f"{node.name}_dots"), scale], f"{node.name}_scores"
+        )
+        if len(node.input) > 3:
+            hidden = np.array(set_to.get("mask_filter_value", -10000.0), np.float32)
+            is_there = self._made("Cast", [node.input[3]], f"{node.name}_is_there", to=TensorProto.BOOL)
+            is_there = self._made("Unsqueeze", [is_there, self._stored("axes", np.array([1, 2]))], f"{node.name}_rows")
+            ends = [self._stored("shown", np.zeros((), np.float32)), self._stored("hidden", hidden)]
+            mask = self._made("Where", [is_there, *ends], f"{node.name}_mask")
+            scores = self._made("Add", [scores, mask], f"{node.name}_masked")
+        shares = self._half("Softmax", [scores], f"{node.name}_shares", axis=-1)
+        mixed = self._half("MatMul", [shares, value], f"{node.name}_mixed")
+        flat = self._made("Transpose", [mixed], f"{node.name}_flat", perm=[0, 2, 1, 3])
+        whole = self._stored("whole", np.array([0, 0, width], np.int64))
+        self._nodes.append(helper.make_node("Reshape", [flat, whole], [node.output[0]]))
+
+    def _made(self, kind: str, inputs: list[str], name: str, **settings: Any) -> str:
+        output = unused(name, self._taken)
+        self._nodes.append(helper.make_node(kind, inputs, [output], **settings))
+        return output
+
+    def _half(self, kind: str, inputs: list[str], name: str, **settings: Any) -> str:
+        """The same, rounded to FP16."""
+        half = self._made("Cast", [self._made(kind, inputs, f"{name}_exact", **settings)], f"{name}_half", to=_FP16)
+        return self._made("Cast", [half], name, to=_FP32)
+
+    def _stored(self, name: str, values: NDArray[np.generic]) -> str:
+        made = unused(f"attention_{name}", self._taken)
+        self._model.graph.initializer.append(numpy_helper.from_array(values, made))
+        return made
 
     def _quantised(self, node: onnx.NodeProto) -> None:
         """Adds round(x / scale) + zero point, within the type's range. QuantizeLinear and Round both round halves to even."""

@@ -9,8 +9,8 @@ import contextlib
 import re
 import tempfile
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from serving.errors import EnvironmentFault, TandemError, UserError
 
@@ -23,6 +23,10 @@ class Candidate:
     needs: frozenset[str] = frozenset()  # where alone its answers are right: {"vnni"} of a processor, {"tensorrt"}
     is_calibrated: bool = False  # it was made by looking at the calibration rows
     key: str = ""  # of the attempt that it is
+    fused: Mapping[str, int] = field(
+        default_factory=dict
+    )  # ONNX Runtime's own operators in it that the source has not, and how many
+    not_fused: str = ""  # why what could be fused is not
 
 
 # "…running Conv node. Name:'conv_3' Status…", "Node (conv_3) Op (Conv) …", "…(op_type:Conv, node name: conv_3): …"

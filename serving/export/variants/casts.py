@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from serving.export.onnx_parts import subgraphs, unused
+from serving.export.onnx_parts import MS_DOMAIN, subgraphs, unused
 from serving.export.variants.graph import MAX_FP16, Graph
 
 
@@ -24,19 +24,46 @@ class Slot(enum.Enum):
     NEVER = "not FP16, so that the operator cannot be FP16 either"
 
 
+# ONNX Runtime's own operators whose floats are all of one type, with the attributes under which `as_on_gpu` can compute them.
+_FUSED = {
+    "Attention": frozenset({"num_heads", "scale", "mask_filter_value"}),
+    "Gelu": frozenset[str](),
+    "BiasGelu": frozenset[str](),
+    "FastGelu": frozenset[str](),
+    "QuickGelu": frozenset({"alpha"}),
+}
+_RAW_MASK = 2  # dimensions, [batch, length]: others mean other things
+
+
 def may_be_fp16(graph: Graph, node: onnx.NodeProto) -> bool:
-    if node.domain not in ("", "ai.onnx") or any(subgraphs(node)):
+    if node.domain not in ("", "ai.onnx", MS_DOMAIN) or any(subgraphs(node)):
         return False
     if any(name and name not in graph.types for name in (*node.input, *node.output)):
         return False
+    if node.domain == MS_DOMAIN:
+        return _may_be_fused_fp16(graph, node)
     if not onnx.defs.has(node.op_type, graph.opset, ""):
         return False
     inputs, outputs = slots(graph, node)
     return Slot.NEVER not in inputs + outputs
 
 
+def _may_be_fused_fp16(graph: Graph, node: onnx.NodeProto) -> bool:
+    if not {attribute.name for attribute in node.attribute} <= _FUSED.get(node.op_type, frozenset()):
+        return False
+    if node.op_type != "Attention":
+        return node.op_type in _FUSED
+    is_plain = len(node.input) in (3, 4) and len(node.output) == 1 and all(node.input)
+    return is_plain and all(graph.ranks.get(name) == _RAW_MASK for name in node.input[3:])
+
+
 def slots(graph: Graph, node: onnx.NodeProto) -> tuple[list[Slot], list[Slot]]:
     """The slots of each input and of each output. Only for an operator that `may_be_fp16`."""
+    if node.domain == MS_DOMAIN:
+        kinds = (
+            [Slot.FREE if graph.is_float(name) else Slot.OTHER for name in names] for names in (node.input, node.output)
+        )
+        return next(kinds), next(kinds)
     schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
     inputs = [_slot(graph, name, schema.inputs, index) for index, name in enumerate(node.input)]
     outputs = [_slot(graph, name, schema.outputs, index) for index, name in enumerate(node.output)]
@@ -73,6 +100,7 @@ class _Rewriting:
         self._at: dict[tuple[str, int], str] = {(value.name, _FP32): value.name for value in proto.input}
         self._new: list[TensorProto] = []
         self._bounds: list[str] = []
+        self._of_fused: list[onnx.ValueInfoProto] = []  # types that nobody else can infer
         self._whole = set(self._stays)  # constants that are needed in FP32
 
     def model(self) -> onnx.ModelProto:
@@ -89,6 +117,7 @@ class _Rewriting:
         )  # types and shapes are inferred anew by who reads it
         graph.node.extend(self._nodes)
         graph.initializer.extend([*kept, *self._new])
+        graph.value_info.extend(self._of_fused)
         return model
 
     def _add(self, original: onnx.NodeProto) -> None:
@@ -103,6 +132,9 @@ class _Rewriting:
         for index, name in enumerate(original.output):
             if self._graph.is_float(name):
                 node.output[index] = self._made(name, _kind(outputs, index))
+                if node.domain == MS_DOMAIN:
+                    kind = _kind(outputs, index)
+                    self._of_fused.append(helper.make_tensor_value_info(node.output[index], kind, None))
         if is_half and node.op_type == "Cast":
             for attribute in node.attribute:
                 if attribute.name == "to" and attribute.i == _FP32:

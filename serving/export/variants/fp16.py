@@ -16,8 +16,9 @@ from onnx import TensorProto, helper
 from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import checked, subgraphs
+from serving.export.variants import fusion
 from serving.export.variants.calibration import CalibrationRows
-from serving.export.variants.candidate import Candidate, NothingToQuantise, translated
+from serving.export.variants.candidate import Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.casts import may_be_fp16, rewritten
 from serving.export.variants.graph import MAX_FP16, MIN_FP16, PRODUCTS, Graph, has_beyond_fp16, opened, read
 
@@ -55,7 +56,7 @@ def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:
 
 # A norm squares and sums, which overflows or loses the small terms.
 _NORMS = {"LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LpNormalization"}
-_NORMS |= {"MeanVarianceNormalization", "LpPool", "Softmax", "LogSoftmax"}
+_NORMS |= {"SkipLayerNormalization", "MeanVarianceNormalization", "LpPool", "Softmax", "LogSoftmax"}
 _SUMS = {"ReduceMean", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "CumSum"}
 _SUMS |= {"ReduceLogSum", "ReduceLogSumExp"}
 _POWERS = {"Pow", "Sqrt", "Reciprocal", "Exp", "Log"}
@@ -80,15 +81,36 @@ _MAKES_SCALES = frozenset({"Sqrt", "Reciprocal", "Pow", "Exp"})
 _MOVES = frozenset({"Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Identity", "Clip", "Add", "Max"})
 
 
-def candidates(fp32: bytes, calibration: Arrays | None) -> Iterator[Candidate]:
-    """Yields one: rules that hold for every net and, if inputs are given, FP32 where values come near FP16's end on them."""
-    large = frozenset() if calibration is None else large_values(fp32, calibration)
+def candidates(fp32: bytes, calibration: Arrays | None, *, fuses: bool = False) -> Iterator[Candidate]:
+    """Yields one: rules that hold for every net and, if inputs are given, FP32 where values come near FP16's end on them.
+
+    `fuses`: before it the same of the net with fused operators, where it has any to fuse.
+    """
+    large = frozenset[str]() if calibration is None else large_values(fp32, calibration)
+    failure = ""
+    if fuses:
+        try:
+            if (found := fusion.fused(fp32, large)) is not None:
+                yield _fused_candidate(found, calibration)
+        except NotMade as reason:
+            failure = reason.reason
+    yield Candidate("fp16", to_fp16(fp32, large), _how(large, calibration), not_fused=failure)
+
+
+def _fused_candidate(found: fusion.Fused, calibration: Arrays | None) -> Candidate:
+    large = frozenset[str]() if calibration is None else large_values(found.model, calibration)
+    counts = ", ".join(f"{count} {name}" for name, count in found.operators.items())
+    how = f"{_how(large, calibration)}; fused in operators of ONNX Runtime {onnx_session.VERSION}: {counts}"
+    return Candidate("fp16", to_fp16(found.model, large), how, fused=found.operators)
+
+
+def _how(large: frozenset[str], calibration: Arrays | None) -> str:
     how = "FP16, with norms, sums, Softmax and masks in FP32"
     if large:
         how += f", and {len(large)} operators with values over {LARGE:g}"
     elif calibration is None:
         how += "; whether values overflow was not seen, without inputs"
-    yield Candidate("fp16", to_fp16(fp32, large), how)
+    return how
 
 
 def to_fp16(fp32: bytes, also_fp32: frozenset[str]) -> bytes:

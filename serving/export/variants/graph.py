@@ -34,6 +34,7 @@ _BOUNDED = frozenset(
         "Cos",
         "Clip",
         "LayerNormalization",
+        "SkipLayerNormalization",
         "InstanceNormalization",
         "GroupNormalization",
         "RMSNormalization",
@@ -56,6 +57,7 @@ class Graph:
     captured: frozenset[str]  # used inside the bodies of If, Loop and Scan
     masks: frozenset[str]  # may be beyond FP16: made with a constant beyond it, before anything that bounds them
     positions: frozenset[str]  # computed from whole numbers, booleans and constants alone: positions, counts, 0/1 masks
+    ranks: Mapping[str, int]  # of tensors, where inference knows them
 
     @property
     def nodes(self) -> list[onnx.NodeProto]:
@@ -97,14 +99,14 @@ def opened(fp32: bytes) -> onnx.ModelProto:
 
 
 def read(model: onnx.ModelProto) -> Graph:
-    types = _types(model)
+    types, ranks = _types(model)
     inputs = {value.name for value in model.graph.input}  # one that is also an initializer may be overridden
     constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
     floats = (tensor for tensor in constants.values() if tensor.data_type == TensorProto.FLOAT)
     largest = {tensor.name: _largest(tensor) for tensor in floats}
     captured = captured_names(model.graph)
-    graph = Graph(model, types, constants, largest, captured, frozenset(), frozenset())
-    return Graph(model, types, constants, largest, captured, _masks(graph), _positions(graph))
+    graph = Graph(model, types, constants, largest, captured, frozenset(), frozenset(), ranks)
+    return Graph(model, types, constants, largest, captured, _masks(graph), _positions(graph), ranks)
 
 
 def has_beyond_fp16(graph: Graph, node: onnx.NodeProto) -> bool:
@@ -149,12 +151,15 @@ def _is_outer(graph: Graph, node: onnx.NodeProto) -> bool:
     return (left is not None and left.dims[-1:] == [1]) or (right is not None and right.dims[-2:-1] == [1])
 
 
-def _types(model: onnx.ModelProto) -> dict[str, int]:
+def _types(model: onnx.ModelProto) -> tuple[dict[str, int], dict[str, int]]:
+    """Of each tensor its type, and its number of dimensions."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     values = (*inferred.value_info, *inferred.input, *inferred.output)
     types = {value.name: value.type.tensor_type.elem_type for value in values if value.type.HasField("tensor_type")}
     types.update({tensor.name: tensor.data_type for tensor in inferred.initializer})
-    return {name: kind for name, kind in types.items() if kind != TensorProto.UNDEFINED}
+    shaped = (value for value in values if value.type.tensor_type.HasField("shape"))
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in shaped}
+    return {name: kind for name, kind in types.items() if kind != TensorProto.UNDEFINED}, ranks
 
 
 def _largest(tensor: TensorProto) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,15 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from serving.export.exported_model import Arrays
+from serving.export import onnx_session
+from serving.export.exported_model import Arrays, SourceOptions
 from serving.export.onnx_parts import MAX_IR_VERSION
+from serving.export.recipes import minilm
+from serving.export.sources import hugging_face
 from serving.export.variants import candidates
 from serving.export.variants.as_on_gpu import as_on_gpu
 
+from ..sources import tiny
 from . import nets
 
 pytestmark = [pytest.mark.models, pytest.mark.thorough]
@@ -132,6 +137,30 @@ def test_fp16_of_bert_casts_few_values_and_keeps_its_interface(bert: bytes) -> N
     norms = kinds(bert)["LayerNormalization"] + kinds(bert)["Softmax"]
     assert kinds(candidate.model)["Cast"] - kinds(bert)["Cast"] <= 2 * norms + 4
     assert len(candidate.model) < 0.7 * len(bert)
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_what_transformers_exports_of_an_encoder_is_fused_whole(kind: str, tmp_path: Path) -> None:
+    tiny.sentences(tmp_path, kind)
+    exported = hugging_face.load(str(tmp_path), SourceOptions(), lambda *_: None)
+    rows = {key: values for key, values in texts().items() if key in exported.example}
+    first, second = candidates("fp16", exported.model, rows, fuses=True)
+    assert dict(first.fused) == {"Attention": 1, "BiasGelu": 1, "SkipLayerNormalization": 2}
+    for candidate in (first, second):
+        assert nets.difference(exported.model, as_on_gpu(candidate.model), **rows) < 0.01
+
+
+def test_the_real_minilm_is_fused_whole_and_nearer_to_fp32_than_the_plain_fp16() -> None:
+    exported = minilm.load(SourceOptions(), lambda *_: None)
+    rows = minilm.gate_data(exported).inputs
+    first, second = candidates("fp16", exported.model, minilm.calibration(exported), fuses=True)
+    assert dict(first.fused) == {"Attention": 6, "BiasGelu": 6, "SkipLayerNormalization": 12}
+    reference, *others = (
+        onnx_session.answers(model, rows, 32)[0]
+        for model in (exported.model, as_on_gpu(first.model), as_on_gpu(second.model))
+    )
+    fused, plain = (np.abs(vectors - reference).max() for vectors in others)
+    assert 0 < fused < plain < 0.001
 
 
 def test_int8_of_bert_is_dynamic_and_near_fp32(bert: bytes) -> None:

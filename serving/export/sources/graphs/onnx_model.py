@@ -19,7 +19,7 @@ from onnx import inliner, version_converter
 from serving.errors import UserError
 from serving.export.exported_model import NUMPY_TYPES
 from serving.export.large_model import DIGEST_KEY, LargeModel, Weights
-from serving.export.onnx_parts import MAX_BYTES, cleaned, inferred, nodes_of, operators
+from serving.export.onnx_parts import MAX_BYTES, MS_DOMAIN, cleaned, inferred, nodes_of, operators
 from serving.export.onnx_session import first_line
 
 # ONNX's element type -> the datatype of the Open Inference Protocol
@@ -89,7 +89,6 @@ MAX_OPSET = 22  # ONNX Runtime from 1.21 on loads it; 1.19 (Triton 24.10) reads 
 OLD_SERVERS_OPSET = 21
 OLDEST_OPSET = 7  # ONNX Runtime promises nothing for older ones
 MAX_ML_OPSET = 5  # the same, for ai.onnx.ml
-MS_DOMAIN = "com.microsoft"  # ONNX Runtime's own operators, in every build of it
 _RANDOM = {
     "Bernoulli",
     "Dropout",
