@@ -87,7 +87,10 @@ RUN scripts/images/trim.sh /opt/tandem/environments/openvino-* \
  && /opt/build/bin/python scripts/images/inventory.py --image tandem-triton-cpu-openvino --version "$VERSION" --out /out --packages /opt/base-packages \
       --site /opt/venv/lib/python3.*/site-packages /opt/tandem/environments/*/lib/python3.*/site-packages
 
+# CUDNN=no leaves cuDNN out (888 MB): ONNX Runtime opens it for the nodes that need it, and a model with
+# such a node is then refused by its reason.
 FROM triton-runtime AS triton-gpu-environment
+ARG CUDNN=yes
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/venv/bin/tandem environment gpu \
  && rm /opt/tandem/environments/*.lock /opt/tandem/environments/*.log

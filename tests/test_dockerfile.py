@@ -6,7 +6,9 @@ Building and starting them is tests/images (`make test-images`).
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -89,6 +91,27 @@ def test_the_gateways_models_are_the_committed_ones(stages: dict[str, str]) -> N
 
 def test_the_gpu_image_is_not_made_where_a_library_lacks_another(stages: dict[str, str]) -> None:
     assert "scripts/images/resolve.py /opt/tandem/environments/gpu-*" in stages["triton-gpu-environment"]
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip: apt-get install binutils")
+@pytest.mark.parametrize(
+    ("said", "stays", "code"), [(None, True, 0), ("yes", True, 0), ("no", False, 0), ("0", True, 2)]
+)
+def test_the_gpu_image_is_made_without_cudnn_where_that_is_asked_for(
+    tmp_path: Path, stages: dict[str, str], said: str | None, stays: bool, code: int
+) -> None:
+    assert "ARG CUDNN=yes" in stages["triton-gpu-environment"]
+    assert "ARG CUDNN" not in stages["triton-cpu-environment"]
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    for folder in ("nvidia/cudnn/lib", "nvidia/cu13/lib", "nvidia_cudnn_cu13-9.26.0.51.dist-info"):
+        (site / folder).mkdir(parents=True)
+    environment = {**os.environ, **({"CUDNN": said} if said else {})}
+    done = subprocess.run([ROOT / "scripts/images/trim.sh", tmp_path], env=environment, capture_output=True, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert [path.exists() for path in (site / "nvidia/cudnn", site / "nvidia_cudnn_cu13-9.26.0.51.dist-info")] == [
+        stays
+    ] * 2
+    assert (site / "nvidia/cu13/lib").exists()
 
 
 def test_pip_is_told_of_networks_by_a_secret_only() -> None:

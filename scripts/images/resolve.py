@@ -3,7 +3,7 @@
 Asks the loader (ldd) with the folders that serve: Triton's, ONNX Runtime's, NVIDIA's wheels. Only the driver's libraries may be
 missing: NVIDIA's container runtime brings them. That a library is found does not prove that it computes.
 
-    python resolve.py ENVIRONMENT
+    python resolve.py ENVIRONMENT       with CUDNN=no in the environment no file of cuDNN may be there
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ OPENED = (
 )
 
 
+CUDNN = "libcudnn"
+
+
 def missing(said: str) -> set[str]:
     """Names that ldd did not find."""
     return {line.split("=>")[0].strip() for line in said.splitlines() if line.rstrip().endswith("=> not found")}
 
 
-def faults(found: Mapping[str, Iterable[str]], names: Iterable[str]) -> list[str]:
+def faults(found: Mapping[str, Iterable[str]], names: Iterable[str], *, has_cudnn: bool = True) -> list[str]:
     """`found`: library -> what it misses. `names`: of all files there are."""
     lacking = [
         f"{library} needs {', '.join(sorted(rest))}"
@@ -47,7 +50,13 @@ def faults(found: Mapping[str, Iterable[str]], names: Iterable[str]) -> list[str
         if (rest := set(misses) - DRIVER)
     ]
     there = set(names)
-    return lacking + [f"{name} is not there" for name in OPENED if name not in there]
+    wanted = [name for name in OPENED if has_cudnn or not name.startswith(CUDNN)]
+    left = [] if has_cudnn else [name for name in sorted(there) if name.startswith(CUDNN)]
+    return [
+        *lacking,
+        *(f"{name} is not there" for name in wanted if name not in there),
+        *(f"{name} is there, and was to be left out" for name in left),
+    ]
 
 
 def main() -> None:
@@ -60,7 +69,7 @@ def main() -> None:
     for library in libraries:
         asked = subprocess.run(["ldd", str(library)], capture_output=True, text=True, env=variables, check=False)
         found[str(library.relative_to(site))] = missing(asked.stdout)
-    if wrong := faults(found, (path.name for path in libraries)):
+    if wrong := faults(found, (path.name for path in libraries), has_cudnn=os.environ.get("CUDNN") != "no"):
         sys.exit("\n".join(f"tandem: {line}" for line in wrong))
     driver = sorted({name for misses in found.values() for name in misses})
     print(f"tandem: {len(libraries)} libraries find all they need but the driver's: {', '.join(driver) or 'nothing'}")

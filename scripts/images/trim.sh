@@ -18,6 +18,8 @@ strip_symbols() {
   done
 }
 
+case ${CUDNN:=yes} in yes|no) ;; *) echo "tandem: CUDNN is $CUDNN, want yes or no" >&2; exit 2 ;; esac
+
 for environment in "$@"; do
   before=$(du -sm "$environment" | cut -f1)
   site=$(echo "$environment"/lib/python3.*/site-packages)
@@ -49,6 +51,8 @@ for environment in "$@"; do
   rm -f "$site"/nvidia/cu*/lib/libcufft* "$site"/nvidia/cu*/lib/libnvJitLink* "$site"/nvidia/cu*/lib/libnvblas*
   find "$site"/nvidia -type d -name include -prune -exec rm -rf {} + 2> /dev/null || true
   find "$site"/nvidia -name '*.a' -delete 2> /dev/null || true
+  # 888 MB: cuDNN, where it is not wanted (CUDNN=no).
+  [ "$CUDNN" = yes ] || rm -rf "$site"/nvidia/cudnn "$site"/nvidia_cudnn_*
   strip_symbols "$site"
   echo "tandem: $environment: $before MB, now $(du -sm "$environment" | cut -f1) MB"
 done

@@ -41,6 +41,15 @@ def test_a_library_that_is_opened_by_name_has_to_be_there() -> None:
     assert resolve.faults({}, set(resolve.OPENED) - {"libcudnn_ops.so.9"}) == ["libcudnn_ops.so.9 is not there"]
 
 
+def test_where_cudnn_is_left_out_none_of_it_is_there_and_the_rest_is() -> None:
+    rest = {name for name in resolve.OPENED if not name.startswith("libcudnn")}
+    assert resolve.faults({}, rest, has_cudnn=False) == []
+    assert resolve.faults({}, rest - {"libnvrtc.so.13"}, has_cudnn=False) == ["libnvrtc.so.13 is not there"]
+    found = resolve.faults({}, {*rest, "libcudnn_ops.so.9"}, has_cudnn=False)
+    assert found == ["libcudnn_ops.so.9 is there, and was to be left out"]
+    assert resolve.faults({"a.so": {"libcudnn.so.9"}}, rest, has_cudnn=False) == ["a.so needs libcudnn.so.9"]
+
+
 def test_an_environment_without_cuda_does_not_pass(tmp_path: Path) -> None:
     (tmp_path / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
     command = [sys.executable, str(ROOT / "scripts" / "images" / "resolve.py"), str(tmp_path)]
