@@ -88,7 +88,8 @@ class Estimator:
             warnings.simplefilter("ignore")  # of feature names, which arrays do not have
             rows = matrix.ravel() if self.takes_text else matrix
             if is_by_centres(self.model):
-                rows = rows.astype(np.float64)  # as its centres are, or scikit-learn does not compare the two
+                # As its centres are, which is as the rows were that it learnt from: scikit-learn does not compare two precisions.
+                rows = rows.astype(final(self.model).cluster_centers_.dtype)
             return [values for name in self.answer for values in self._values(name, rows)]
 
     def _values(self, name: str, rows: NDArray[Any]) -> list[NDArray[Any]]:

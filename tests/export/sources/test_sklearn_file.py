@@ -227,6 +227,11 @@ def test_anomalies_clusters_and_several_answers_at_once_are_outputs_by_name(
     assert difference(exported, FLOWERS.astype(np.float32)) < 1e-3
 
 
+def test_clusters_that_were_learnt_from_float32_are_exported_too(export: Any) -> None:
+    exported = export(KMeans(3, n_init=1, random_state=0).fit(FLOWERS.astype(np.float32)))
+    assert difference(exported) < 1e-3
+
+
 @pytest.mark.parametrize(
     ("model", "task"),
     [
