@@ -77,10 +77,11 @@ def _module(name: str, what: str, weights: str, packages: tuple[Package, ...], *
     return Model(name, what, weights, packages, "PyTorch", command)
 
 
-def _tensorflow(name: str, what: str, package: Package, source: str, *options: str, framework: str) -> Model:
-    return Model(
-        name, what, TRAINED, (package,), framework, (f"tensorflow:{source}", *options, *DATA, "--yes"), "tensorflow"
-    )
+def _tensorflow(
+    name: str, what: str, package: Package, source: str, *options: str, framework: str, why_not: str = ""
+) -> Model:
+    command = (f"tensorflow:{source}", *options, *DATA, "--yes")
+    return Model(name, what, TRAINED, (package,), framework, command, "tensorflow", why_not)
 
 
 def _table(name: str, what: str, framework: str, source: str, *options: str) -> Model:
@@ -132,6 +133,7 @@ MODELS = (
         ),
         *("--trust",),
         framework="TensorFlow",
+        why_not="TensorFlow 2.20 does not load it: Keras 2 saved its optimiser",
     ),
     _tensorflow(
         *(
@@ -170,7 +172,11 @@ MODELS = (
         "{mediapipe}/mediapipe/modules/selfie_segmentation/selfie_segmentation.tflite",
         framework="TFLite",
     ),
-    _tensorflow("deepcut", "words of Thai, .h5 of Keras 2", DEEPCUT, "deepcut.h5", "--trust", framework="TensorFlow"),
+    _tensorflow(
+        *("deepcut", "words of Thai, .h5 of Keras 2", DEEPCUT, "deepcut.h5", "--trust"),
+        framework="TensorFlow",
+        why_not="the file has weights alone: its net is code of the package",
+    ),
     _module("mtcnn-onet", "points of a face", TRAINED, (FACENET,)),
     _module(
         "mtcnn-pnet",

@@ -13,9 +13,9 @@ import pytest
 from .conftest import ROOT
 
 pytestmark = [pytest.mark.models, pytest.mark.timeout(600)]
-# A file out of a package, trees, a pickle of raw text; others of every kind with THOROUGH=1.
-QUICK = ("pp-ocr-cls", "xgboost", "tfidf")
-OTHERS = ("silero-vad", "mtcnn-onet", "keras-digits", "histogram-holes", "isolation-forest")
+# A file out of a package, trees, a pipeline; others with THOROUGH=1.
+QUICK = ("magika", "xgboost", "scaled-network")
+OTHERS = ("xgboost-holes", "lightgbm")
 
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param(OTHERS, marks=pytest.mark.thorough)], ids=["quick", "others"])
