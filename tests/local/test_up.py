@@ -452,6 +452,18 @@ def test_a_full_disk_is_told_with_the_path_and_costs_no_request(
 
 @pytest.mark.thorough
 @pytest.mark.triton
+def test_a_disk_that_is_full_before_the_first_pool_serves_ends_the_start_with_the_path(
+    start: Callable[..., Program], small_disk: Path
+) -> None:
+    program = start("up", *free("up"), "--no-measure", TANDEM_STATE=str(small_disk))
+    wait_until(lambda: list(small_disk.glob("runs/*/gateway.log")), "all is started")
+    subprocess.run(["dd", "if=/dev/zero", f"of={small_disk / 'filler'}", "bs=4096"], capture_output=True, check=False)
+    assert "No space left on device" in program.wait_for(".ready: ")
+    assert program.process.wait(60) == 3
+
+
+@pytest.mark.thorough
+@pytest.mark.triton
 @pytest.mark.parametrize(
     ("limit", "code", "cause"), [("-n 64", 2, "ulimit -n"), ("-v 700000", 3, "memory")], ids=["files", "memory"]
 )
