@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from serving.cluster.client import STRATEGIC_MERGE_PATCH
+from serving.cluster.objects.pods import GATE
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed, is_true
+from tests.cluster.conftest import CHART
 from tests.cluster.release import PROFILES, Release
 from tests.cluster.test_chart_scales import replicas, say
 
@@ -120,6 +123,27 @@ def test_a_pool_that_may_have_none_buys_nothing_at_the_install_and_one_card_when
     third = gpu_pod(release)
     assert third is not None
     assert third["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+def test_a_pool_that_the_scaler_scales_buys_nothing_until_the_scaler_opens_its_pods_gate(
+    bed: Bed, namespace: str, node_pool: None
+) -> None:
+    """The scaler's part is done here; tests/cluster/scaler/test_scales_itself.py has the real one."""
+    release = Release(bed, namespace, PROFILES["scaler"])
+    before = ever_bought(bed)
+    bed.helm("install", release.name, str(CHART), f"--values={release.values}", "--set=auth.insecureNoAuth=true", f"--namespace={namespace}")  # fmt: skip
+    until(lambda: gpu_pod(release), "the pod that Kubernetes makes for a missing number")
+    time.sleep(5)  # as above
+    assert ever_bought(bed) == before
+    pod = gpu_pod(release)
+    assert pod is not None
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+    gate = {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
+    bed.api.call("PATCH", path, gate, STRATEGIC_MERGE_PATCH)
+    until(lambda: (found := gpu_pod(release)) is not None and is_true(found, "Ready"), "a Triton on a bought node", 60)
+    assert len(ever_bought(bed) - before) == 1
+    release.uninstall()
+    until(lambda: not claims(bed), "all machines gone", 90)
 
 
 def ever_bought(bed: Bed) -> set[str]:
