@@ -96,7 +96,7 @@ def test_one_card_for_one_triton_no_second_for_an_update_and_none_for_a_pool_tha
 def test_a_pool_that_may_have_none_buys_nothing_at_the_install_and_one_card_when_one_is_wanted(
     bed: Bed, namespace: str, node_pool: None
 ) -> None:
-    release = Release(bed, namespace, PROFILES["scale-to-zero"])
+    release = Release(bed, namespace, PROFILES["prometheus-adapter"])
     before = ever_bought(bed)
     say(bed, namespace, 0)
     release.install()
@@ -110,7 +110,7 @@ def test_a_pool_that_may_have_none_buys_nothing_at_the_install_and_one_card_when
     first = gpu_pod(release)
     assert first is not None
     assert len(ever_bought(bed) - before) == 1
-    Release(bed, namespace, PROFILES["scale-to-zero"], {"gateway.podAnnotations": {"rolled": "out"}}).upgrade()
+    Release(bed, namespace, PROFILES["prometheus-adapter"], {"gateway.podAnnotations": {"rolled": "out"}}).upgrade()
     second = gpu_pod(release)
     assert replicas(release, "gpu") == 1
     assert second is not None
@@ -129,7 +129,7 @@ def test_a_pool_that_the_scaler_scales_buys_nothing_until_the_scaler_opens_its_p
     bed: Bed, namespace: str, node_pool: None
 ) -> None:
     """The scaler's part is done here; tests/cluster/scaler/test_scales_itself.py has the real one."""
-    release = Release(bed, namespace, PROFILES["scaler"])
+    release = Release(bed, namespace, PROFILES["scale-to-zero"])
     before = ever_bought(bed)
     bed.helm("install", release.name, str(CHART), f"--values={release.values}", "--set=auth.insecureNoAuth=true", f"--namespace={namespace}")  # fmt: skip
     until(lambda: gpu_pod(release), "the pod that Kubernetes makes for a missing number")

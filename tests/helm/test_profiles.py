@@ -30,8 +30,8 @@ def test_the_profiles_are_those_that_the_documentation_names() -> None:
         "gpu-bridge",
         "keda",
         "mig",
+        "prometheus-adapter",
         "scale-to-zero",
-        "scaler",
         "slim-images",
         "spot",
         "time-slicing",
@@ -114,8 +114,8 @@ def test_the_bridge_has_both_pools_and_the_gpu_first(render: Render) -> None:
     assert (replicas["tandem-cpu"], replicas["tandem-gpu"]) == (2, 1)
 
 
-def test_scale_to_zero_follows_the_metric_that_prometheus_adapter_serves(render: Render) -> None:
-    it = render(PROFILES["scale-to-zero"])
+def test_the_adapters_profile_follows_the_metric_that_prometheus_adapter_serves(render: Render) -> None:
+    it = render(PROFILES["prometheus-adapter"])
     assert it.one("Deployment", "tandem-gpu")["spec"]["replicas"] == 0
     scaler = it.one("HorizontalPodAutoscaler", "tandem-gpu")["spec"]
     assert scaler["minReplicas"] == 0

@@ -25,7 +25,7 @@ def test_a_profile_asks_for_what_its_way_of_sharing_hands_out(way: str, name: st
 def test_the_charts_profile_that_scales_to_zero_follows_the_adapters_metric(render: Render) -> None:
     adapter = yaml.safe_load((K8S / "scaling" / "prometheus-adapter-values.yaml").read_text())
     (rule,) = adapter["rules"]["external"]
-    (autoscaler,) = render(profile("values-scale-to-zero.yaml")).all("HorizontalPodAutoscaler")
+    (autoscaler,) = render(profile("values-prometheus-adapter.yaml")).all("HorizontalPodAutoscaler")
     (metric,) = (one["external"]["metric"] for one in autoscaler["spec"]["metrics"])
     assert f'__name__="{metric["name"]}"' in rule["seriesQuery"]
     assert metric["selector"]["matchLabels"]["pool"] == "gpu"

@@ -73,7 +73,7 @@ def test_a_scaler_that_we_do_not_know_is_a_mistake() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["keda", "scale-to-zero"])
+@pytest.mark.parametrize("name", ["keda", "prometheus-adapter"])
 def test_no_profile_starts_more_than_the_node_pool_may_buy(name: str, render: Render) -> None:
     limits = one("gpu-nodes/karpenter-aws.yaml", "NodePool")["spec"]["limits"]
     config = yaml.safe_load(render(profile(name)).one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])

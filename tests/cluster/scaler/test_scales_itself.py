@@ -72,7 +72,7 @@ class Synced:
         self.bed, self.namespace = bed, namespace
 
     def sync(self) -> list[Object]:
-        profile = f"--values={PROFILES['scaler']}"
+        profile = f"--values={PROFILES['scale-to-zero']}"
         where = f"--namespace={self.namespace}"
         rendered = self.bed.helm("template", "tandem", str(CHART), profile, "--set=auth.insecureNoAuth=true", where)
         kept = [it for it in stack(rendered) if "helm.sh/hook" not in it["metadata"].get("annotations", {})]

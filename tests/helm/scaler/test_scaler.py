@@ -31,7 +31,7 @@ def profile(name: str, **more: Any) -> Object:
     return {**values, **more}
 
 
-@pytest.fixture(params=["scale-to-zero", "keda"])
+@pytest.fixture(params=["prometheus-adapter", "keda"])
 def it(request: pytest.FixtureRequest, render: Render) -> Rendering:
     return render(profile(request.param, auth=KEYS))
 
@@ -48,14 +48,14 @@ def test_nothing_of_it_is_made_unless_it_is_asked_for(render: Render) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", checks.KUBERNETES)
 def test_its_objects_are_valid_for_the_api_server(version: str, render: Render) -> None:
-    made = render(profile("scale-to-zero", auth=KEYS)).objects
+    made = render(profile("prometheus-adapter", auth=KEYS)).objects
     checks.valid([one for one in made if one["metadata"]["name"].endswith("-scaler")], version, set())
 
 
 @pytest.mark.slow
 def test_its_autoscaler_is_valid_for_the_version_that_it_was_made_for(render: Render) -> None:
     """Helm's code here says that the cluster has 1.36, whose schemas know `tolerance`; those of 1.30 do not."""
-    checks.valid(render(profile("scale-to-zero")).all("HorizontalPodAutoscaler"), "1.37", set())
+    checks.valid(render(profile("prometheus-adapter")).all("HorizontalPodAutoscaler"), "1.37", set())
 
 
 def test_it_is_safe_bounded_and_alone_with_a_token(it: Rendering) -> None:
@@ -171,7 +171,7 @@ def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it
 
 @pytest.fixture
 def alone(render: Render) -> Rendering:
-    return render(profile("scaler", auth=KEYS))
+    return render(profile("scale-to-zero", auth=KEYS))
 
 
 def test_it_sets_the_number_itself_and_no_manifest_says_one(alone: Rendering) -> None:
@@ -203,7 +203,9 @@ def test_it_may_change_its_pools_its_lease_and_pods_gates_alone(alone: Rendering
 
     lease = [("leases", (), ("create",)), ("leases", ("tandem-scaler",), ("get", "update"))]
     assert changing(alone) == [("deployments/scale", ("tandem-gpu",), ("patch",)), *lease, ("pods", (), ("patch",))]
-    one_at_least = profile("scaler", pools={"gpu": {"enabled": True, "autoscaling": {"enabled": True, "by": "scaler"}}})
+    one_at_least = profile(
+        "scale-to-zero", pools={"gpu": {"enabled": True, "autoscaling": {"enabled": True, "by": "scaler"}}}
+    )
     made = render(one_at_least)
     assert changing(made) == [("deployments/scale", ("tandem-gpu",), ("patch",)), *lease]
     assert "schedulingGates" not in made.one("Deployment", "tandem-gpu")["spec"]["template"]["spec"]
@@ -294,7 +296,7 @@ def test_a_pool_that_follows_the_scaler_has_one_owner_of_its_number(it: Renderin
 
 
 def test_an_autoscaler_follows_the_number_itself_of_its_release_and_at_once(render: Render) -> None:
-    spec = render(profile("scale-to-zero")).one("HorizontalPodAutoscaler", "tandem-gpu")["spec"]
+    spec = render(profile("prometheus-adapter")).one("HorizontalPodAutoscaler", "tandem-gpu")["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (0, 4)
     (metric,) = spec["metrics"]
     assert metric["external"]["metric"]["name"] == "tandem_wanted_replicas"
@@ -323,7 +325,7 @@ def test_kedas_object_asks_the_scalers_service_from_any_namespace_and_keeps_what
     assert made.all("HorizontalPodAutoscaler") == [], "KEDA makes its own"
 
 
-@pytest.mark.parametrize("name", ["scale-to-zero", "keda"])
+@pytest.mark.parametrize("name", ["prometheus-adapter", "keda"])
 def test_a_behavior_of_ones_own_counts_in_both_modes(name: str, render: Render) -> None:
     values = profile(name)
     own = {"scaleDown": {"stabilizationWindowSeconds": 60}}
@@ -341,7 +343,7 @@ def test_a_pool_called_like_a_word_of_yaml_stays_a_text(render: Render) -> None:
 
 
 def test_prometheus_finds_the_scaler_and_needs_no_key_for_it(render: Render) -> None:
-    made = render(profile("scale-to-zero", auth=KEYS))
+    made = render(profile("prometheus-adapter", auth=KEYS))
     monitor = made.one("ServiceMonitor", "tandem-scaler")["spec"]
     found = [one["metadata"]["name"] for one in made.all("Service") if monitor["selector"]["matchLabels"].items() <= one["metadata"]["labels"].items()]  # fmt: skip
     assert found == ["tandem-scaler"]
