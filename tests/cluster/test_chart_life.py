@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from serving.cluster.objects.pods import SCALED_BY
 from tests.cluster.bed.api import Object, until
 from tests.cluster.bed.cluster import Bed
 from tests.cluster.conftest import Nodes, drop_namespace, new_namespace
@@ -67,7 +68,10 @@ def live(release: Release) -> None:
     release.lint()
     rendered = release.rendered()
     bed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", "-", stdin=rendered)
-    release.install()
+    with ThreadPoolExecutor(1) as beside:
+        asleep = beside.submit(fall_asleep, release)
+        release.install()
+        asleep.result()
     release.settle()
     assert not refused_pods(release)
     made = {it for it in labelled(bed, namespace) if not it.startswith(GENERATED)}
@@ -82,6 +86,16 @@ def live(release: Release) -> None:
     assert len(made) >= 10
     release.uninstall()
     until(lambda: not left(release), f"{namespace}: nothing left of the release", 30)
+
+
+def fall_asleep(release: Release) -> None:
+    """What the scaler does, while Helm waits, with the one server that a pool begins with which the scaler scales: nobody wants it."""
+    scaled = [it for it in stack(release.rendered()) if it["metadata"].get("annotations", {}).get(SCALED_BY)]
+    for it in scaled:
+        name = it["metadata"]["name"].removeprefix(f"{release.name}-")
+        until(lambda: name in release.deployments(), f"deployment {name}", 60)  # noqa: B023
+        of_pool = f"/apis/apps/v1/namespaces/{release.namespace}/deployments/{it['metadata']['name']}/scale"
+        release.bed.api.merge(of_pool, {"spec": {"replicas": 0}})
 
 
 def rolled(release: Release) -> set[str | None]:
