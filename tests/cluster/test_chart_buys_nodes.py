@@ -123,6 +123,8 @@ def test_a_pool_that_may_have_none_buys_nothing_at_the_install_and_one_card_when
     third = gpu_pod(release)
     assert third is not None
     assert third["metadata"]["uid"] != first["metadata"]["uid"]
+    release.uninstall()  # while the pool of nodes is there: the next test looks at what is bought
+    until(lambda: not claims(bed), "all machines gone", 90)
 
 
 def test_a_pool_that_the_scaler_scales_buys_nothing_until_the_scaler_opens_its_pods_gate(
