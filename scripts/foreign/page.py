@@ -96,10 +96,10 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
     for model in MODELS:
         if model.name in rows:
             yield row_line(model, rows[model.name])
-    if missing := [f"`{model.name}` ({model.what})" for model in MODELS if model.name not in rows]:
+    if missing := [model for model in MODELS if model.name not in rows]:
         yield ""
-        yield f"**In the bench, and not run here yet ({len(missing)})**, so nothing is known of how they come through:"
-        yield f"{', '.join(missing)}."
+        yield f"**In the bench, and not measured here yet ({len(missing)})**:"
+        yield f"{', '.join(f'`{one.name}` ({one.why_not or one.what})' for one in missing)}."
     yield ""
     yield "## The commands"
     yield ""
