@@ -1,8 +1,9 @@
 """Do processes grow: memory, descriptors, threads, logs? Reads /proc on a clock; what it means is computed afterwards, without one.
 
-A process that leaks has a floor that rises, while floods and clients that keep their connections for a minute lift it for a while
-only: a slope is the median of those between the lowest samples of the parts of a life (Theil and Sen). Rule: a process that lived too
-short for that says nothing, and is told to be so.
+A process that leaks has a floor that rises: a slope is the median of those between the lowest samples of the parts of a life (Theil and
+Sen). The first flood of a life lifts the floor for good, because allocators keep what hundreds of connections once took, and each flood
+leaves connections for a while: a life is looked at from after its first flood on, and not while one settles. Rule: a process that lived
+too short for that says nothing, and is told to be so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PAGE_BYTES = 4096
 WARM_UP_S = 60.0  # of each process: until its allocator has what it needs (guess, not measured)
 MIN_LIFE_S = 480.0  # after that, with a flood or two in it, or a step of the allocator is a slope (guess, not measured)
 THIS = "this bench"  # whose records must not grow either
-NUM_PARTS = 5  # of a life; a flood and the connections that it leaves last for less than one
+NUM_PARTS = 5  # of a life
+SETTLED_S = 100.0  # after a flood has begun, which lasts ten seconds: clients keep their connections for 85 (measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,14 @@ class Sample:
 
 @dataclass(slots=True)
 class Lives:
-    """Of all processes of one role: their samples, each life by itself."""
+    """Of all processes of one role: their samples, each life by itself. `floods`: when each began, by the samples' clock."""
 
+    floods: list[float] = field(default_factory=list)
     of: dict[tuple[int, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
 
     def slope(self, value: Callable[[Sample], float]) -> float | None:
         """An hour's growth; None where none lived long enough."""
-        slopes = [slope for life in self.of.values() for slope in _slopes(life, value)]
+        slopes = [slope for life in self.of.values() for slope in _slopes(life, value, self.floods)]
         return statistics.median(slopes) * 3600 if slopes else None
 
     def longest(self) -> list[Sample]:
@@ -53,9 +56,10 @@ class Lives:
         return max((samples[-1] for samples in self.of.values()), key=lambda sample: sample.at_s)
 
     def ends_of_longest(self) -> tuple[Sample, Sample]:
-        """Its first sample after the warm-up, or its first, and its last."""
+        """Its first and last sample that count for its growth, or of all."""
         life = self.longest()
-        return (_warm(life) or life)[0], life[-1]
+        settled = _settled(life, self.floods) or life
+        return settled[0], settled[-1]
 
     def longest_series(self) -> list[tuple[float, float, int, int]]:
         """A hundred samples at most: seconds since the first, MB, descriptors, threads."""
@@ -69,12 +73,18 @@ class Lives:
         return max(sample.memory_bytes for life in self.of.values() for sample in life)
 
 
-def _warm(life: Sequence[Sample]) -> list[Sample]:
-    return [sample for sample in life if sample.at_s >= life[0].at_s + WARM_UP_S]
+def _settled(life: Sequence[Sample], floods: Sequence[float]) -> list[Sample]:
+    of_life = [at_s for at_s in floods if life[0].at_s <= at_s <= life[-1].at_s]
+    begins_s = max([life[0].at_s + WARM_UP_S, *(at_s + SETTLED_S for at_s in of_life[:1])])
+    return [
+        sample
+        for sample in life
+        if sample.at_s >= begins_s and not any(at_s <= sample.at_s < at_s + SETTLED_S for at_s in of_life)
+    ]
 
 
-def _slopes(life: Sequence[Sample], value: Callable[[Sample], float]) -> Iterator[float]:
-    warm = _warm(life)
+def _slopes(life: Sequence[Sample], value: Callable[[Sample], float], floods: Sequence[float] = ()) -> Iterator[float]:
+    warm = _settled(life, floods)
     if not warm or warm[-1].at_s - warm[0].at_s < MIN_LIFE_S:
         return
     size = len(warm) / NUM_PARTS
@@ -115,11 +125,15 @@ def size_bytes(folders: Iterable[Path]) -> int:
 
 @dataclass(slots=True)
 class Growth:
-    """By role. `log_bytes`: (at_s, all of them)."""
+    """By role. `log_bytes`: (at_s, all of them); `floods`: when each began."""
 
-    roles: dict[str, Lives] = field(default_factory=lambda: defaultdict(Lives))
+    floods: list[float] = field(default_factory=list)
+    roles: dict[str, Lives] = field(default_factory=dict)
     log_bytes: list[tuple[float, int]] = field(default_factory=list)
     seen: dict[tuple[int, int], Process] = field(default_factory=dict)
+
+    def of_role(self, name: str) -> Lives:
+        return self.roles.setdefault(name, Lives(self.floods))
 
     def log_slope(self) -> float | None:
         """Bytes an hour; None where the load was too short."""
@@ -134,9 +148,9 @@ class Growth:
                 if (what := role(member)) and (sample := look(member, at_s)):
                     known = member.pid, member.started_ticks
                     self.seen[known] = member
-                    self.roles[what].of[known].append(sample)
+                    self.of_role(what).of[known].append(sample)
         if (this := process(os.getpid())) and (sample := look(this, at_s)):
-            self.roles[THIS].of[this.pid, this.started_ticks].append(sample)
+            self.of_role(THIS).of[this.pid, this.started_ticks].append(sample)
         self.log_bytes.append((at_s, size_bytes(logs)))
 
 

@@ -32,8 +32,8 @@ class Victim(Enum):
 
 BUT_GATEWAY = tuple(victim for victim in Victim if victim is not Victim.GATEWAY)
 EVERY = 5  # periods from one reload, and from one flood, to the next
-# The gateway is killed in the third period and in every fifteenth after it: between two kills it lives long enough to be seen to grow.
-FIRST_OF_GATEWAY, EVERY_OF_GATEWAY = 3, 15
+# The gateway is killed in the third period and in every thirtieth after it: between two kills it lives long enough to be seen to grow.
+FIRST_OF_GATEWAY, EVERY_OF_GATEWAY = 3, 30
 FLOOD_LASTS = 1 / 6  # of a period: ten seconds of a minute
 SLOW_AT = 1 / 4  # of a period, after the kill
 RELOAD_AT = 1 / 2

@@ -193,6 +193,7 @@ class Soak:
         self.found.reloads.append((time.monotonic() - began_s, status))
 
     def _flood(self) -> None:
+        self.found.growth.floods.append(time.monotonic())
         requests = mix.flood(self.here.url, self.metadata)
         arrivals = schedule(Arrivals("poisson", self.found.flood_rps), self.setting.period_s * FLOOD_LASTS, seed=1)
         load = open_loop(requests, arrivals, MAX_FLOODING)

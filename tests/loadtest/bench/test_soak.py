@@ -76,7 +76,7 @@ def test_an_hour_kills_everything_and_lets_a_gateway_live_long_enough_to_be_seen
     plan = events(3600, 60)
     kills = Counter(event.victim for event in plan if event.kind is Kind.KILL)
     assert kills.total() == 59
-    assert kills[Victim.GATEWAY] == 4
+    assert kills[Victim.GATEWAY] == 2
     assert min(kills[victim] for victim in Victim if victim is not Victim.GATEWAY) == 11
     assert [event.at_s for event in plan if event.kind is Kind.RELOAD][:2] == [270, 570]
     assert [event.at_s for event in plan if event.kind is Kind.FLOOD][:2] == [115, 415]
@@ -112,6 +112,24 @@ def test_growth_is_seen_past_a_flood_and_over_several_lives(grows: float) -> Non
     lives.of[1, 1], lives.of[2, 1] = life(grows, noise=80), life(grows, noise=50, from_mb=200)
     assert lives.slope(MEMORY) == pytest.approx(grows, abs=1.0)
     assert lives.slope(VALUES["descriptors"]) == 0.0
+
+
+def test_the_first_flood_lifts_for_good_and_connections_for_a_while_and_neither_is_growth() -> None:
+    floods = [200.0, 500.0, 800.0]
+    samples = [
+        Sample(
+            at_s,
+            (110 if at_s < floods[0] else 122) * 10**6,
+            600 if any(flood <= at_s < flood + 90 for flood in floods) else 40,
+            5,
+        )
+        for at_s in (5.0 * number for number in range(180))
+    ]
+    lives = Lives(floods, {(1, 1): samples})
+    assert lives.slope(MEMORY) == lives.slope(VALUES["descriptors"]) == 0.0
+    assert [one.memory_bytes for one in lives.ends_of_longest()] == [122 * 10**6] * 2
+    leaking = [Sample(one.at_s, one.memory_bytes + int(one.at_s * 20_000), one.num_descriptors, 5) for one in samples]
+    assert Lives(floods, {(1, 1): leaking}).slope(MEMORY) == pytest.approx(72, abs=1)
 
 
 def test_what_lived_too_short_says_nothing_of_growth() -> None:
