@@ -423,6 +423,15 @@ def test_metrics_are_open_only_to_whom_the_values_name_and_only_their_port(rende
 # -- names --------------------------------------------------------------------------------------------------------------------
 
 
+def test_releases_with_long_names_that_begin_alike_have_names_of_their_own(render: Render) -> None:
+    names = [
+        {it["metadata"]["name"] for it in render({}, release=f"{'r' * 45}-{end}").objects if it["kind"] == "Deployment"}
+        for end in ("one", "two")
+    ]
+    assert names[0].isdisjoint(names[1])
+    assert all(len(name) <= 63 and name.startswith("r" * 31 + "-") for of in names for name in of)
+
+
 def test_a_long_release_name_still_gives_names_that_kubernetes_takes(render: Render) -> None:
     it = render({"pools": {"a" * 20: {"models": ["digits-fp32"]}}}, release="r" * 53)
     names = [made["metadata"]["name"] for made in it.objects]

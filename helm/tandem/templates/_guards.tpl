@@ -5,6 +5,7 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 
 {{- define "tandem.guards" -}}
 {{- include "tandem.guardAuth" . }}
+{{- include "tandem.guardGlobal" . }}
 {{- include "tandem.guardImages" . }}
 {{- include "tandem.guardAccounts" . }}
 {{- include "tandem.guardModels" . }}
@@ -16,6 +17,17 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- include "tandem.guardGateway" (dict "root" . "pools" $pools) }}
 {{- include "tandem.guardScaler" . }}
 {{- include "tandem.guardWaysIn" . }}
+{{- end }}
+
+{{/* What a chart above this one hands to all of its parts, and this one would not do. */}}
+{{- define "tandem.guardGlobal" -}}
+{{- $global := default dict .Values.global }}
+{{- if and $global.imageRegistry (not .Values.imageRegistry) }}
+{{- fail (printf "global.imageRegistry is %s, but this chart's images come from imageRegistry and from images.*. Set imageRegistry, too." $global.imageRegistry) }}
+{{- end }}
+{{- if and $global.imagePullSecrets (not .Values.imagePullSecrets) }}
+{{- fail "global.imagePullSecrets names secrets, but this chart's pods take imagePullSecrets. Set those, too." }}
+{{- end }}
 {{- end }}
 
 {{- define "tandem.guardImages" -}}

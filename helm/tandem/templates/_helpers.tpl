@@ -9,15 +9,22 @@ A selector label, once released, never changes: Kubernetes refuses to update a D
 
 {{/* At most 40 characters, so that a pool's name of up to 20 still fits behind it. A Service's name has no dots and begins with a letter; a
      release's may be otherwise. */}}
+{{/* At most 40 characters, so that what is added fits in 63; of two long names with the same beginning each keeps its own. */}}
+{{- define "tandem.shortened" -}}
+{{- if gt (len .) 40 }}{{ printf "%s-%s" (. | trunc 31 | trimSuffix "-") (sha256sum . | trunc 8) }}
+{{- else }}{{ . | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
 {{- define "tandem.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- include "tandem.shortened" .Values.fullnameOverride }}
 {{- else }}
 {{- $name := include "tandem.name" . }}
 {{- $release := .Release.Name | replace "." "-" }}
 {{- $full := ternary $release (printf "%s-%s" $release $name) (contains $name $release) }}
 {{- if regexMatch "^[0-9]" $full }}{{ $full = printf "%s-%s" $name $release }}{{ end }}
-{{- $full | trunc 40 | trimSuffix "-" }}
+{{- include "tandem.shortened" $full }}
 {{- end }}
 {{- end }}
 
@@ -225,4 +232,12 @@ unhealthyPodEvictionPolicy: AlwaysAllow
     - {port: grpc, protocol: TCP}
     {{- end }}
 {{ include "tandem.dnsEgress" . }}
+{{- end }}
+
+{{/* A quantity of memory in bytes, as a number with a fraction: 1536Mi, 2Gi, 1e9. Takes the quantity. */}}
+{{- define "tandem.bytes" -}}
+{{- $text := toString . }}
+{{- $unit := regexFind "[A-Za-z]+$" (regexReplaceAll "[eE][0-9]+$" $text "") }}
+{{- $factor := dict "" 1 "k" 1e3 "K" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- mulf (float64 (trimSuffix $unit $text)) (float64 (default 1 (get $factor $unit))) }}
 {{- end }}

@@ -32,6 +32,16 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "pools.cpu.terminationGracePeriodSeconds is 60, but its drain takes 100 s (5 before SIGTERM, 90 to finish, 5 margin), "
         "so requests would be cut off. Raise it to 100, shorten the drain, or leave it unset.",
     ),
+    "shared memory that takes all memory": (
+        {"pools": {"cpu": {"shmSize": "2Gi", "resources": {"limits": {"memory": "2048Mi"}}}}},
+        "pools.cpu.shmSize is 2Gi, all of pools.cpu.resources.limits.memory of 2048Mi, which it counts for. Raise the limit, or lower "
+        "shmSize.",
+    ),
+    "tolerations that took the place of the chart's": (
+        {"pools": {"gpu": {**GPU_ON, "tolerations": [{"key": "spot", "operator": "Exists"}]}}},
+        "pools.gpu.tolerations replaces the chart's own, and has lost nvidia.com/gpu, the taint by which GPU nodes keep others out. Add "
+        "{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}.",
+    ),
     "pools without an account": (
         {"triton": {"serviceAccount": {"create": False}}},
         "triton.serviceAccount.create is false and no name is given. Set triton.serviceAccount.name to an account that exists.",

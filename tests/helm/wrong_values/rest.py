@@ -9,6 +9,15 @@ ON = {"enabled": True}
 
 # (values, the whole sentence)
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
+    "a registry for all charts": (
+        {"global": {"imageRegistry": "registry.example.com"}},
+        "global.imageRegistry is registry.example.com, but this chart's images come from imageRegistry and from images.*. Set "
+        "imageRegistry, too.",
+    ),
+    "secrets for all charts": (
+        {"global": {"imagePullSecrets": ["mine"]}},
+        "global.imagePullSecrets names secrets, but this chart's pods take imagePullSecrets. Set those, too.",
+    ),
     "a tag that moves": (
         {"images": {"nvidia": {"tag": "latest"}}},
         "images.nvidia.tag is latest, which is another image tomorrow. Name a version or a digest.",

@@ -14,6 +14,8 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- include "tandem.guardPoolFollows" $it }}
 {{- include "tandem.guardPoolAutoscaling" $it }}
 {{- include "tandem.guardPoolCards" $it }}
+{{- include "tandem.guardPoolMemory" $it }}
+{{- include "tandem.guardPoolTolerations" $it }}
 {{- include "tandem.guardPoolBuckets" $it }}
 {{- include "tandem.guardPoolCuda" $it }}
 {{- include "tandem.guardPoolPrePull" $it }}
@@ -134,6 +136,30 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- $resources := .pool.resources }}
 {{- if and (not $scaling.metrics) (not (or (hasKey (default dict $resources.requests) "cpu") (hasKey (default dict $resources.limits) "cpu"))) }}
 {{- fail (printf "%s.targetCpuPercent is a share of the CPU that a Triton requests, and %s.resources requests none. Set %s.resources.requests.cpu." $path .path .path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What stands in /dev/shm counts as the container's memory: at the limit the kernel kills it. */}}
+{{- define "tandem.guardPoolMemory" -}}
+{{- $limit := (default dict .pool.resources.limits).memory }}
+{{- if $limit }}
+{{- if ge (include "tandem.bytes" .pool.shmSize | float64) (include "tandem.bytes" $limit | float64) }}
+{{- fail (printf "%s.shmSize is %v, all of %s.resources.limits.memory of %v, which it counts for. Raise the limit, or lower shmSize." .path .pool.shmSize .path $limit) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Helm replaces a list as a whole. A toleration too many does no harm. */}}
+{{- define "tandem.guardPoolTolerations" -}}
+{{- $pool := .pool }}
+{{- if and (eq $pool.device "gpu") $pool.tolerations (hasPrefix "nvidia.com/" $pool.gpu.resource) }}
+{{- $tolerated := false }}
+{{- range $pool.tolerations }}
+{{- if or (not .key) (eq .key "nvidia.com/gpu") }}{{ $tolerated = true }}{{ end }}
+{{- end }}
+{{- if not $tolerated }}
+{{- fail (printf "%s.tolerations replaces the chart's own, and has lost nvidia.com/gpu, the taint by which GPU nodes keep others out. Add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}." .path) }}
 {{- end }}
 {{- end }}
 {{- end }}
