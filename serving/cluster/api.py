@@ -25,7 +25,7 @@ from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeCon
 from urllib3 import BaseHTTPResponse, Timeout, disable_warnings
 from urllib3 import exceptions as http
 
-from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, WriteError, as_object
+from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, WriteError, as_object, refuse_for_another
 from serving.cluster.objects.fields import Object, at, one_line, there_are
 from serving.errors import EnvironmentFault, UserError
 
@@ -82,6 +82,7 @@ class Connection(Client):
         """The object at `path`. With a `body` it is a review, which is asked for by POST."""
         with self.guard(what):
             answer = self._send("POST" if body else "GET", path, query=query, body=body, accept=accept, timeout=timeout)
+            refuse_for_another(self.server, answer.status, answer.data)
             if answer.status not in (200, 201):
                 raise ApiException(status=answer.status, reason=answer.reason)
             return as_object(json.loads(answer.data))
@@ -113,6 +114,7 @@ class Connection(Client):
     def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:
         with self.guard(what):
             answer = self._send(method, path, body=body, kind=kind)
+            refuse_for_another(self.server, answer.status, answer.data)
             if answer.status >= 400:
                 raise WriteError(what, answer.status, answer.data)
             return as_object(json.loads(answer.data))

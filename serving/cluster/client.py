@@ -46,6 +46,28 @@ class UnknownAnswer(Unreachable):
         super().__init__(server, problem, "check `server:` in the kubeconfig")
 
 
+class AnotherRefuses(Unreachable):
+    """A 403 that is none of Kubernetes': an API server says who may not do what, as an object of its kind Status."""
+
+    def __init__(self, server: str) -> None:
+        problem = "is not reached: something before it answers 403 in its place"
+        super().__init__(
+            server, problem, "a proxy or a gateway? Check HTTPS_PROXY and NO_PROXY, and `server:` in the kubeconfig"
+        )
+
+
+def refuse_for_another(server: str, status: int, body: bytes) -> None:
+    """Raises AnotherRefuses."""
+    if status != 403:
+        return
+    try:
+        is_status = json.loads(body)["kind"] == "Status"
+    except (ValueError, TypeError, LookupError):
+        is_status = False
+    if not is_status:
+        raise AnotherRefuses(server)
+
+
 class ApiError(EnvironmentFault):
     """The server answered with an error; `status` is HTTP's."""
 
@@ -172,6 +194,7 @@ class ServiceAccount(Client):
 
     def get(self, path: str, what: str, query: Query | None = None, *, accept: str = JSON) -> Object:
         status, body = self._ask("GET", path + (f"?{urlencode(query)}" if query else ""), f"for {what}", accept)
+        refuse_for_another(self.host, status, body)
         if status != 200:
             way_out = "this pod's token is not, or no longer, accepted" if status == 401 else ""
             raise ApiError(self.host, status, what, way_out)
@@ -180,6 +203,7 @@ class ServiceAccount(Client):
 
     def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:
         status, answer = self._ask(method, path, what, JSON, json.dumps(body), kind)
+        refuse_for_another(self.host, status, answer)
         if status >= 400:
             raise WriteError(what, status, answer)
         with self.reading(what):

@@ -216,6 +216,7 @@ def test_a_server_without_tls_is_told_from_one_that_is_down(preflight: Preflight
     [
         pytest.param(401, b'{"kind": "Status", "code": 401}', "sign in again", id="unknown user"),
         pytest.param(403, b'{"kind": "Status", "code": 403}', "this user may not ask that", id="no permission"),
+        pytest.param(403, b"<html>", "a proxy or a gateway?", id="a proxy"),
         pytest.param(404, b"<html>", "is this a Kubernetes API server?", id="another server"),
         pytest.param(500, b"", "answers 500 when asked for its version", id="broken"),
         pytest.param(503, b"", "answers 503 when asked for its version", id="overloaded"),
@@ -238,7 +239,8 @@ def test_an_answer_that_is_none_says_so(
     ("status", "body", "says"),
     [
         pytest.param(401, b"{}", "answers 401 when asked for deployments; sign in again", id="unknown user"),
-        pytest.param(403, b"{}", "answers 403 when asked for the deployments of namespace 'default'", id="no permission"),
+        pytest.param(403, b'{"kind": "Status"}', "answers 403 when asked for the deployments of namespace 'default'", id="no permission"),
+        pytest.param(403, b'{"error": "blocked"}', "a proxy or a gateway?", id="a proxy"),
         pytest.param(503, b"", "answers 503 when asked for deployments", id="overloaded"),
         pytest.param(302, b"", "answers 302 when asked for deployments", id="sent elsewhere"),
         pytest.param(200, b"<html>", "does not answer as Kubernetes", id="a web page"),

@@ -50,6 +50,16 @@ def test_cards_that_are_taken_are_named_by_their_nodes() -> None:
     assert "card-0" in (found.way_out or "")
 
 
+def test_no_advice_names_a_node_that_is_cordoned() -> None:
+    cordoned = node("card-0", gpus=1)
+    cordoned["spec"]["unschedulable"] = True
+    it = pod("gpu", gpus=1, unscheduled="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    alone = why(it, nodes=[cordoned]).way_out or ""
+    assert ("card-0" in alone, "add a node" in alone) == (False, True)
+    both = why(it, nodes=[cordoned, node("card-1", gpus=1)]).way_out or ""
+    assert ("card-0" in both, "card-1" in both) == (False, True)
+
+
 def test_cards_under_another_name_are_told() -> None:
     sliced = node("card-0")
     sliced["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "7"

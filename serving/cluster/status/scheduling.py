@@ -78,7 +78,8 @@ def _ways_to_a_node(pod: Pod, message: str, snapshot: ClusterSnapshot) -> list[s
 
 def _barring(pod: Pod, snapshot: ClusterSnapshot) -> list[str]:
     """Tolerations that would let it onto nodes with what it asks for; the scheduler of newer servers names no taint."""
-    meant = [it for it in snapshot.nodes or () if not pod.spec.gpus or _can_hold(it, pod)]
+    usable = [it for it in snapshot.nodes or () if it.is_usable]
+    meant = [it for it in usable if not pod.spec.gpus or _can_hold(it, pod)]
     barring = [taint for it in meant for taint in closed(it.taints, pod.spec.tolerations)]
     return list(dict.fromkeys(it.toleration for it in barring))
 
@@ -91,8 +92,10 @@ def _way_to_a_card(pod: Pod, snapshot: ClusterSnapshot) -> str:
     asked = listed(pod.spec.gpus)
     if snapshot.nodes is None:
         return f"it asks for {asked}; this user may not see nodes"
-    if holding := [it.name for it in snapshot.nodes if _can_hold(it, pod)]:
-        return f"it asks for {asked}: free that on {', '.join(holding[:3])}, or add a node"
+    if holding := [it for it in snapshot.nodes if _can_hold(it, pod)]:
+        if usable := [it.name for it in holding if it.is_usable]:
+            return f"it asks for {asked}: free that on {', '.join(usable[:3])}, or add a node"
+        return f"it asks for {asked}, and nodes that carry it ({len(holding)}) are cordoned or not ready: add a node"
     if most := max((it.allocatable.get(resource, 0) for it in snapshot.nodes for resource in pod.spec.gpus), default=0):
         return f"it asks for {asked} and no node has more than {most}: {values_of(pod)}.gpu.count"
     others = sorted({resource for it in snapshot.nodes for resource in it.allocatable if it.allocatable[resource]})
