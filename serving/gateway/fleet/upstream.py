@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         parts = self.parts
         if len(parts) != 1 and sum(map(len, parts)) <= WHOLE_BYTES:
             parts = [b"".join(parts)]
-        result = Answer(self.parser.get_status_code(), self.header_length, parts[0], parts[1:])
+        result = Answer(self.parser.get_status_code(), self.header_length, parts[0], tuple(parts[1:]))
         self.parts, self.header_length = [], None
         if answer is None:
             self.close()  # bytes nobody asked for: this connection is out of step
