@@ -108,7 +108,8 @@ def stopped(triton: Program) -> Iterator[float]:
     try:
         yield at
     finally:
-        for pid in pids:
+        # A Triton that goes on before its models' processes takes them for dead, and may die of it.
+        for pid in reversed(pids):
             os.kill(pid, signal.SIGCONT)
 
 
