@@ -60,6 +60,17 @@ def test_no_advice_names_a_node_that_is_cordoned() -> None:
     assert ("card-0" in both, "card-1" in both) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("gate", "says"), [("tandem-wanted", "the scaler has not asked"), ("kueue", "scheduling gate")]
+)
+def test_a_pod_that_is_held_back_is_told_by_whom(gate: str, says: str) -> None:
+    it = pod("gpu", gpus=1, unscheduled="Scheduling is blocked due to non-empty scheduling gates")
+    it["spec"]["schedulingGates"] = [{"name": gate}]
+    (condition,) = [one for one in it["status"]["conditions"] if one["type"] == "PodScheduled"]
+    condition["reason"] = "SchedulingGated"
+    assert says in why(it).why
+
+
 def test_cards_under_another_name_are_told() -> None:
     sliced = node("card-0")
     sliced["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "7"

@@ -109,16 +109,18 @@ class Applier:
         return None
 
     def _look(self, client: Client) -> None:
-        self._leader.renew(client)
-        problem = self._leader.problem
-        if is_leading := self._leader.leads():
-            try:
+        problem = ""
+        try:
+            self._leader.renew(client)
+            problem = self._leader.problem
+            if self._leader.leads():
                 for line in self._apply(client):
                     self._say(line)
-            except TandemError as error:
-                problem = str(error)
-            except Exception as error:  # an error of ours, say: the next look may be better
-                problem = f"replicas cannot be set ({type(error).__name__}: {error})"
+        except TandemError as error:
+            problem = str(error)
+        except Exception as error:  # an error of ours, or a Lease of another shape: the next look may be better
+            problem = f"replicas cannot be set ({type(error).__name__}: {error})"
+        is_leading = self._leader.leads()
         self._say_once(problem)
         if is_leading != self._was_leading:
             self._was_leading = is_leading

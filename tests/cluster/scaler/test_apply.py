@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from serving.cluster.objects.pods import GATE, SCALED_BY, Deployment, Pod
-from serving.cluster.scaler.apply import ScaleChange, pods_to_open, scale_changes
+from serving.cluster.scaler.apply import Applier, ScaleChange, pods_to_open, scale_changes
 from serving.cluster.scaler.cluster_state import _asked_for
+from serving.cluster.scaler.leader import Leader, LeaderSnapshot
+from tests.cluster.scaler.test_leader import Store
 
 Json = dict[str, Any]
 
@@ -75,6 +77,19 @@ def test_as_many_pods_look_for_a_node_as_are_wanted(
 def test_a_rollout_may_have_its_surge(surge: int | str, opened: int) -> None:
     rolling = deployment(2, {"rollingUpdate": {"maxSurge": surge}})
     assert len(pods_to_open({"gpu": rolling}, pods(2, opened=2), {"gpu": 2})) == opened
+
+
+def test_a_lease_of_another_shape_is_told_and_ends_nothing() -> None:
+    said: list[str] = []
+    published: list[LeaderSnapshot] = []
+    store = Store()
+    store.lease = {"metadata": {"resourceVersion": "1"}, "spec": {"leaseTransitions": "many"}}
+    it = Applier(("gpu",), Leader("tandem-scaler", "a"), lambda _: 1, published.append, said.append)
+    for _ in range(2):
+        it._look(store)
+    assert len(said) == 1
+    assert published[-1] == LeaderSnapshot(problem=said[0])
+    assert "replicas cannot be set" in said[0]
 
 
 def test_what_a_new_pool_begins_with_was_asked_for_by_nobody() -> None:
