@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from serving.export.speed.results import Entrant, Results
 from serving.local.environments import ENGINES
 from serving.measure.machine import processor_key
 from serving.repository import Repository
+from tests.committed import copy_committed
 from tests.home import in_users_cache
 
 MODEL_FILE = "1/model.onnx"  # of every committed variant
@@ -30,9 +30,7 @@ PAYLOAD = ROOT / "loadtest" / "payloads" / "digits.npz"
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    for variant in Repository(COMMITTED).variants():
-        shutil.copytree(variant.directory, tmp_path / "model_repo" / variant.name)
-    return tmp_path / "model_repo"
+    return copy_committed(tmp_path / "model_repo")
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.local.pool_plan import PoolPlan
 from serving.local.triton import prepare
 from serving.repository import Repository
+from tests.committed import copy_committed
 
 ROOT = Path(__file__).parents[2]
 PLAIN = {"cpu": EnginePython("cpu", Path("/e/bin/python3"), "9.9")}
@@ -31,7 +32,10 @@ GOOD = 'version: 1\nname: t4\nvariants:\n  "*": [[1, 0.005], [9, 0.013]]\n'
 def plan(tmp_path: Path, text: str, overrides: TritonOverrides = NO_OVERRIDES) -> PoolPlan:
     (tmp_path / "t4.yaml").write_text(text)
     curves = read_curves(tmp_path / "t4.yaml")
-    return plan_emulated(Repository(ROOT / "model_repo"), "emulated-gpu", curves, PLAIN, lambda line: None, overrides)
+    repository = tmp_path / "repository"
+    if not repository.exists():
+        copy_committed(repository)
+    return plan_emulated(Repository(repository), "emulated-gpu", curves, PLAIN, lambda line: None, overrides)
 
 
 def with_variants(**points: Any) -> str:

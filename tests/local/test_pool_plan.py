@@ -19,6 +19,7 @@ from serving.local.pool_options import NO_OVERRIDES, TritonOverrides
 from serving.local.pool_plan import Share, beside, crowded, loadable, plan_pool, share
 from serving.measure.machine import processor_key
 from serving.repository import Repository
+from tests.committed import copy_committed
 from tests.local.repository import publish_digits
 
 COMMITTED = Path(__file__).parents[2] / "model_repo"
@@ -35,9 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    for variant in Repository(COMMITTED).variants():
-        shutil.copytree(variant.directory, tmp_path / "repository" / variant.name)
-    return Repository(tmp_path / "repository")
+    return Repository(copy_committed(tmp_path / "repository"))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tritonclient.http as sync
 
+from tests.committed import copy_committed
 from tests.gateway.conftest import SAMPLE, Running, gateway_before
 from tests.local.harness import ROOT, wait_until
 
@@ -21,8 +22,7 @@ LOAD = "/v2/repository/models/digits-int8/load"
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kept") / "repository"
-    shutil.copytree(ROOT / "model_repo", folder)
-    return folder
+    return copy_committed(folder)
 
 
 @pytest.fixture(scope="module")
