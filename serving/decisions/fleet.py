@@ -1,7 +1,8 @@
 """Which whole servers carry a load for the least money? The one answer for the plan, the verdict, the scaler and the simulator.
 
-A fleet has CPU servers of one kind and GPU servers of one kind, each within what can be had. Prices are compared exactly, as decimals;
-a count has a tolerance, because loads are sums of measured floats. Of equal prices the fleet with fewer GPUs is taken.
+`cheapest_mix` weighs any number of pools of any sizes; `cheapest` is the same of one CPU pool and one GPU pool, in closed form. Each pool
+is within what can be had. Prices are compared exactly, as decimals; a count has a tolerance, because loads are sums of measured floats.
+Of equal prices the fleet with fewer GPUs is taken.
 
 Rule: nobody else searches for a fleet. What a kind costs alone over a range of rates is told at the end; break-even is `break_even.py`'s.
 """
@@ -10,12 +11,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
+from serving.decisions.covering import Problem, cover
 from serving.decisions.plan.result import CostPoint, Objective, PricedServer
 from serving.decisions.prices import exact, is_less
 
@@ -28,17 +32,26 @@ MAX_TRIES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What can be had of a pool. `cold_start_s`: from asking for a server to its first answer; `min_billing_s`: paid for, however short."""
+    """What can be had of a pool. `cold_start_s`: from asking for a server to its first answer; `min_billing_s`: paid for, however short.
+
+    `servers_per_card` of them share one card (MIG, MPS, time-slicing), or one node: the price is the card's then, of one server or of all
+    that fit. `memory_bytes`: of one server, for its models. Spot and on-demand servers are two pools.
+    """
 
     price_per_hour: float
     min_replicas: int = 0
     max_replicas: int = 1
     cold_start_s: float = 0.0
     min_billing_s: float = 0.0
+    has_gpu: bool = False
+    servers_per_card: int = 1
+    memory_bytes: float = math.inf
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_replicas <= self.max_replicas:
             raise ValueError(f"min_replicas {self.min_replicas} is not between 0 and max_replicas {self.max_replicas}")
+        if self.servers_per_card < 1:
+            raise ValueError(f"servers_per_card is 1 or more, not {self.servers_per_card}")
         if self.price_per_hour < 0 or self.cold_start_s < 0 or self.min_billing_s < 0:
             raise ValueError("prices, cold starts and billed times are not negative")
 
@@ -118,6 +131,151 @@ def _beside(num_gpu: int, load: Load, max_load_ratio: float) -> tuple[float, flo
     ratio = max(0.0, shared - max(0.0, carries - load.gpu_only)) / shared if shared > 0 else 0.0
     for_cpu = ((load.cpu - load.cpu_only) * ratio + load.cpu_only) / max_load_ratio
     return for_cpu, ratio, max(0.0, load.gpu_only - carries)
+
+
+# -- any number of pools -----------------------------------------------------------------------------------------------
+
+# Of a server's work that is not done: as many of the dearest servers. More would be less exact, in floats; a guess, not measured.
+SHORT_PRICE = 1e4
+RETRY_AFTER_S = (
+    300.0  # until what could not be had is asked for again: a GPU's cold start by default; a guess, not measured
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """`servers`: how many of each pool all the model's traffic would keep busy, were it there alone.
+
+    It cannot run on a pool that is missing there, nor on servers with less than its `memory_bytes`.
+    """
+
+    servers: Mapping[str, float]
+    memory_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        for pool, number in self.servers.items():
+            if not number >= 0:
+                raise ValueError(f"a load is 0 or more servers, not {number} of {pool}")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Cards that all these pools may have together, such as a region's GPUs."""
+
+    pools: frozenset[str]
+    max_cards: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """At `at` more than `num_servers` of a pool were asked for and could not be had."""
+
+    pool: str
+    at: float
+    num_servers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Servers by pool; a pool's cards are those servers, `servers_per_card` on each. `price` is exact, of an hour.
+
+    `short`: servers' work that it cannot carry, each model on the pool where it takes least, and one at least for all of a model.
+    No fleet that carries as much costs less than `bound_per_hour`; it is the price itself where the search was completed.
+    """
+
+    replicas: Mapping[str, int]
+    price: Decimal
+    short: float
+    bound_per_hour: float
+
+    @property
+    def price_per_hour(self) -> float:
+        return float(self.price)
+
+    @property
+    def is_proven(self) -> bool:
+        return self.bound_per_hour >= self.price_per_hour * (1 - EPSILON)
+
+
+def cards(num_servers: int, supply: Supply) -> int:
+    """Cards, or servers that have none to share, that are paid for."""
+    return -(-num_servers // supply.servers_per_card)
+
+
+def obtainable(
+    pools: Mapping[str, Supply], shortages: Iterable[Shortage], now: float, retry_after_s: float = RETRY_AFTER_S
+) -> dict[str, Supply]:
+    """The pools with no more servers than could be had, as long as that is news."""
+    found = dict(pools)
+    for it in shortages:
+        if it.pool in found and 0 <= now - it.at < retry_after_s:
+            supply = found[it.pool]
+            most = min(supply.max_replicas, max(0, it.num_servers))
+            found[it.pool] = replace(supply, min_replicas=min(supply.min_replicas, most), max_replicas=most)
+    return found
+
+
+def cheapest_mix(
+    models: Sequence[ModelLoad],
+    pools: Mapping[str, Supply],
+    quotas: Sequence[Quota] = (),
+    max_load_ratio: float = MAX_LOAD_RATIO,
+) -> Mix:
+    """The servers that carry all models, or as much of them as any do, for the least money; each model's traffic may be split.
+
+    Raises ValueError where a quota does not allow `min_replicas`.
+    """
+    names, supplies = tuple(pools), tuple(pools.values())
+    work = np.array(
+        [
+            [
+                model.servers.get(name, math.inf) if model.memory_bytes <= supply.memory_bytes else math.inf
+                for name, supply in pools.items()
+            ]
+            for model in models
+        ]
+    ).reshape(len(models), len(pools))
+    least_work = work.min(axis=1, initial=math.inf)
+    is_there = least_work / max_load_ratio > EPSILON
+    each = np.array([supply.servers_per_card for supply in supplies], float)
+    most = np.array([cards(supply.max_replicas, supply) for supply in supplies], np.int64)
+    weights = np.where(np.isfinite(least_work), np.maximum(least_work, 1.0), 1.0)[is_there]
+    prices = np.array([supply.price_per_hour for supply in supplies], float)
+    for_fewer_gpus = _grain(supplies) / (4 * (1 + most.sum()))
+    found = cover(
+        Problem(
+            prices + np.array([for_fewer_gpus if supply.has_gpu else 0.0 for supply in supplies]),
+            work[is_there] / (max_load_ratio * each),
+            np.array([cards(supply.min_replicas, supply) for supply in supplies], np.int64),
+            most,
+            np.array([supply.max_replicas / supply.servers_per_card for supply in supplies], float),
+            weights * SHORT_PRICE * max(1.0, prices.max(initial=0.0)),
+            np.array([[name in quota.pools for name in names] for quota in quotas], bool).reshape(
+                len(quotas), len(names)
+            ),
+            np.array([quota.max_cards for quota in quotas], float),
+        )
+    )
+    replicas = {
+        name: min(max(whole(load * supply.servers_per_card), supply.min_replicas), supply.max_replicas)
+        for (name, supply), load in zip(pools.items(), found.loads, strict=True)
+    }
+    price = sum(
+        (
+            cards(number, supply) * exact(supply.price_per_hour)
+            for number, supply in zip(replicas.values(), supplies, strict=True)
+        ),
+        Decimal(0),
+    )
+    short = float(found.undone @ weights)
+    return Mix(replicas, price, short if short > EPSILON else 0.0, float(price) - (found.cost - found.bound))
+
+
+def _grain(supplies: Iterable[Supply]) -> float:
+    """What all prices are multiples of."""
+    prices = [exact(supply.price_per_hour) for supply in supplies]
+    digits = max((-int(price.as_tuple().exponent) for price in prices), default=0)
+    return math.gcd(*(int(price.scaleb(digits)) for price in prices)) / 10.0**digits
 
 
 # -- servers that were measured, at a rate -----------------------------------------------------------------------------

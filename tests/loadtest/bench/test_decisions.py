@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadtest.bench.decisions import measure
+from loadtest.bench.decisions import MAX_REPLICAS, made_fleet, measure, plans
+from serving.decisions.fleet import cheapest_mix
 
 
 def test_both_kinds_of_decision_are_timed_and_none_takes_anywhere_near_a_millisecond() -> None:
@@ -13,3 +14,13 @@ def test_both_kinds_of_decision_are_timed_and_none_takes_anywhere_near_a_millise
     for kind in (times.admitted, times.refused, times.retry_after):
         middle = sorted(kind)[len(kind) // 2]
         assert middle < 500e-6  # 20 µs is the aim of a quiet machine; this one may be anything
+
+
+def test_fleets_are_planned_for_models_that_keep_their_pools_busy_and_can_be_carried() -> None:
+    pools, models = made_fleet(1, 20, 100)
+    assert (len(pools), len(models)) == (20, 100)
+    assert {pool.max_replicas for pool in pools.values()} == {MAX_REPLICAS}
+    mix = cheapest_mix(models, pools)
+    assert mix.short == 0
+    assert sum(mix.replicas.values()) > 100
+    assert len(plans(3, 5, 2).took_s) == 2
