@@ -23,13 +23,15 @@ GONE_S = 3 * WINDOW_S  # after so long 5 % of a demand have not shown up elsewhe
 class Demand:
     """Servers of one pool that the traffic it may answer would keep busy, those of them that nobody else may, and how many answer.
 
-    `unseen_replicas` of them at most: a gateway that never saw the pool does not know what it takes there.
+    `unseen_replicas` of them at most: a gateway that never saw the pool does not know what it takes there. `shared_replicas` of them by
+    traffic that just several pools may answer and not all, by those pools' names (`bridge.SHARED_BY`).
     """
 
     replicas: float
     only_replicas: float
     num_ready: int
     unseen_replicas: float = 0.0
+    shared_replicas: Mapping[str, float] = field(default_factory=dict)
 
 
 Demands = Mapping[str, Demand]  # by pool
@@ -129,6 +131,7 @@ def total_of(of: Gateways, now: float) -> Total:
             _filled(demand.only_replicas, more.only_replicas, most.only_replicas),
             seen.num_ready,
             _filled(demand.unseen_replicas, more.unseen_replicas, most.unseen_replicas),
+            _shared(demand.shared_replicas, more.shared_replicas, of.whole.get(pool)),
         )
     return Total(demands, missed, may_lower=of.are_named and not missed)
 
@@ -141,6 +144,17 @@ def _filled(heard: float, missing: float, whole: float) -> float:
     return max(heard, min(heard + missing, whole))
 
 
+def _shared(heard: Mapping[str, float], missing: Mapping[str, float], whole: Demand | None) -> dict[str, float]:
+    return {
+        names: _filled(
+            heard.get(names, 0.0),
+            missing.get(names, 0.0),
+            inf if whole is None else whole.shared_replicas.get(names, 0.0),
+        )
+        for names in sorted(heard.keys() | missing.keys())
+    }
+
+
 def _sum(gateways: Iterable[Gateway], now: float) -> dict[str, Demand]:
     """Servers are the same for all gateways: one that has just started sees fewer of them, so the most counts."""
     total: dict[str, Demand] = {}
@@ -148,10 +162,14 @@ def _sum(gateways: Iterable[Gateway], now: float) -> dict[str, Demand]:
         share = it.remains(now)
         for pool, said in (it.said or {}).items():
             so_far = total.get(pool, NO_DEMAND)
+            shared = dict(so_far.shared_replicas)
+            for names, replicas in said.shared_replicas.items():
+                shared[names] = shared.get(names, 0.0) + share * replicas
             total[pool] = Demand(
                 so_far.replicas + share * said.replicas,
                 so_far.only_replicas + share * said.only_replicas,
                 max(so_far.num_ready, said.num_ready),
                 so_far.unseen_replicas + share * said.unseen_replicas,
+                shared,
             )
     return total

@@ -1,75 +1,29 @@
 """How many servers of each pool are wanted now, and may anybody be told so? What the scaler decides at every look.
 
-The first pool that is always there and the first that comes and goes are weighed against each other (`demand.py`); any further pool is
-wanted for the traffic that only it may answer. What is decided rests on gateways that were heard: while none is, nothing is told, and
-whoever scales leaves things as they are. Rule: values in, values out; a number goes down only while every gateway is known.
+All pools are weighed against each other (`sizes.py`), by what the gateways' traffic would keep busy there (`demand.py`). What is decided
+rests on gateways that were heard: while none is, nothing is told, and whoever scales leaves things as they are. Rule: values in, values
+out; a number goes down only while every gateway is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from serving.decisions.demand import NO_DEMAND, Demand, Demands, Gateways, Total, total_of, update
-from serving.decisions.fleet import Supply
-from serving.decisions.prices import EQUAL_PER_HOUR
-from serving.decisions.wake import (
-    WAKE_RULES,
+from serving.decisions.demand import NO_DEMAND, Demands, Gateways, Total, total_of, update
+from serving.decisions.sizes import (
     Change,
-    Pair,
-    Target,
-    WakeRules,
-    advised,
-    changes,
-    load_of,
-    supply_of,
-    target_for,
+    FleetTarget,
+    Sizes,
+    advised_mix,
+    fleet_changes,
+    model_loads,
+    next_fleet,
+    within,
 )
+from serving.decisions.wake import WAKE_RULES, WakeRules
 from serving.scheduling.bridge import WINDOW_S
-from serving.settings import PoolSettings, comes_and_goes
-
-NO_POOL = ""  # stands in a pair for the kind of pool that is missing
-NOTHING = Supply(EQUAL_PER_HOUR, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolGroup:
-    """Pools that are weighed together. `is_first`: all traffic that the pools may answer is theirs, or else what nobody else may."""
-
-    pair: Pair
-    is_first: bool
-
-    @property
-    def pools(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.pair.steady, self.pair.coming) if name != NO_POOL)
-
-    def demands(self, of_all: Demands) -> Demands:
-        found = {name: of_all.get(name, NO_DEMAND) for name in self.pools}
-        if len(found) == 2:
-            return found
-        [(name, demand)] = found.items()
-        replicas = demand.replicas if self.is_first else demand.only_replicas
-        return {NO_POOL: NO_DEMAND, name: Demand(replicas, replicas, demand.num_ready)}
-
-
-def pool_groups(pools: Mapping[str, PoolSettings]) -> tuple[PoolGroup, ...]:
-    supplies = {name: supply_of(name, pool) for name, pool in pools.items()}
-    steady = [name for name, pool in pools.items() if not comes_and_goes(name, pool)]
-    coming = [name for name in pools if name not in steady]
-    first = _pair(steady[:1], coming[:1], supplies)
-    rest = [_pair([name], [], supplies) for name in steady[1:]] + [_pair([], [name], supplies) for name in coming[1:]]
-    return (PoolGroup(first, True), *(PoolGroup(pair, False) for pair in rest))
-
-
-def unweighed(groups: Sequence[PoolGroup]) -> tuple[str, ...]:
-    """Pools that come and go and are not weighed, because another comes first: wanted only for what no other pool may answer."""
-    return tuple(group.pair.coming for group in groups if not group.is_first and group.pair.coming != NO_POOL)
-
-
-def _pair(steady: list[str], coming: list[str], supplies: Mapping[str, Supply]) -> Pair:
-    left, right = (steady or [NO_POOL])[0], (coming or [NO_POOL])[0]
-    return Pair(left, right, supplies.get(left, NOTHING), supplies.get(right, NOTHING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +46,7 @@ class Scaling:
 
     at: float = -inf
     gateways: Gateways = field(default_factory=Gateways)
-    groups: tuple[Target | None, ...] = ()
+    target: FleetTarget | None = None
     replicas: Mapping[str, int] | None = None
     demands: Demands | None = None
     holds: str = "no gateway was asked yet"
@@ -100,36 +54,22 @@ class Scaling:
     changes: tuple[Change, ...] = ()
 
 
-def step(
-    old: Scaling, now: float, snapshot: ScalingInput, groups: tuple[PoolGroup, ...], rules: WakeRules = WAKE_RULES
-) -> Scaling:
+def step(old: Scaling, now: float, snapshot: ScalingInput, sizes: Sizes, rules: WakeRules = WAKE_RULES) -> Scaling:
     """To be asked every second or so. A clock that goes back is taken to stand still."""
     now = max(now, old.at)
     gateways = update(old.gateways, now, snapshot.addresses, snapshot.heard, snapshot.are_named)
-    total = total_of(gateways, now)
-    before = old.groups or (None,) * len(groups)
-    holds = _holds(gateways, total, now, snapshot, is_new=not old.groups)
+    total, was = total_of(gateways, now), old.target
+    holds = _holds(gateways, total, now, snapshot, is_new=was is None)
     if holds or total.demands is None:
-        kept = tuple(None if it is None else _rested(it, now) for it in before)
-        return Scaling(now, gateways, kept if old.groups else (), None, total.demands, holds, "", ())
-    keeps = _keeps(total)
-    after: list[Target] = []
-    said: list[Change] = []
-    for group, was in zip(groups, before, strict=True):
-        demands = group.demands(total.demands)
-        new = _began(group, now, demands, snapshot.there or {}, rules)
-        if was is not None:
-            new = target_for(was, now, group.pair, demands, rules)
-            new = _not_lower(was, new) if keeps else new
-            said += changes(was, new, group.pair, demands, rules)
-        after.append(new)
-    replicas = {
-        name: number
-        for group, it in zip(groups, after, strict=True)
-        for name, number in ((group.pair.steady, it.cpu), (group.pair.coming, it.gpu))
-        if name != NO_POOL
-    }
-    return Scaling(now, gateways, tuple(after), replicas, total.demands, "", keeps, tuple(said))
+        return Scaling(now, gateways, None if was is None else _rested(was, now), None, total.demands, holds, "", ())
+    keeps, demands = _keeps(total), {name: total.demands.get(name, NO_DEMAND) for name in sizes.supplies}
+    if was is None:
+        target, said = _began(now, demands, snapshot.there or {}, sizes, rules), []
+    else:
+        target = next_fleet(was, now, demands, sizes, rules)
+        target = _not_lower(was, target) if keeps else target
+        said = fleet_changes(was, target, demands, sizes, rules)
+    return Scaling(now, gateways, target, target.replicas, total.demands, "", keeps, tuple(said))
 
 
 def _holds(gateways: Gateways, total: Total, now: float, snapshot: ScalingInput, is_new: bool) -> str:
@@ -153,32 +93,33 @@ def _keeps(total: Total) -> str:
     return f"{', '.join(total.missed)} not heard" if total.missed else "the gateways' name cannot be looked up"
 
 
-def _began(group: PoolGroup, now: float, demands: Demands, there: Mapping[str, int], rules: WakeRules) -> Target:
+def _began(now: float, demands: Demands, there: Mapping[str, int], sizes: Sizes, rules: WakeRules) -> FleetTarget:
     """What the cluster was last told, a server that is still on its way included: to be kept unless it does not pay.
 
     Where that cannot be known: what answers, or what pays at this demand if that is more. What was forgotten counts as done just now.
     """
-    pair = group.pair
-    num_ready = demands[pair.coming].num_ready
-    best = advised(load_of(pair, demands), pair.supply, pair.coming_supply, num_ready, rules)
-    num_cpu = there.get(pair.steady, max(demands[pair.steady].num_ready, best.num_cpu))
-    num_gpu = there.get(pair.coming, max(num_ready, best.num_gpu))
-    return Target(_between(pair.supply, num_cpu), _between(pair.coming_supply, num_gpu), now, gpu_since=now)
+    ready = {name: within(supply, demands[name].num_ready) for name, supply in sizes.supplies.items()}
+    best = advised_mix(model_loads(demands), demands, ready, sizes, rules).replicas
+    replicas = {
+        name: within(supply, there.get(name, max(ready[name], best[name]))) for name, supply in sizes.supplies.items()
+    }
+    return FleetTarget(replicas, now, since=dict.fromkeys(sizes.coming, now))
 
 
-def _between(supply: Supply, number: int) -> int:
-    return min(max(number, supply.min_replicas), supply.max_replicas)
+def _rested(it: FleetTarget, now: float) -> FleetTarget:
+    """Nobody knows what staying as it is costs meanwhile, nor what answers: nothing."""
+    return replace(it, at=now, short_s=0.0, low_since={}, waiting={})
 
 
-def _rested(it: Target, now: float) -> Target:
-    """Nobody knows what staying as it is costs meanwhile: nothing."""
-    return replace(it, at=now, short_s=0.0, cpu_low_since=None)
-
-
-def _not_lower(was: Target, new: Target) -> Target:
+def _not_lower(was: FleetTarget, new: FleetTarget) -> FleetTarget:
     """What goes up goes up; what would go down stays as it was and is asked again at the next look."""
-    if new.gpu < was.gpu:
-        new = replace(was, at=new.at, cpu=new.cpu, cpu_low_since=new.cpu_low_since)
-    if new.cpu < was.cpu:
-        new = replace(new, cpu=was.cpu, cpu_low_since=was.cpu_low_since)
-    return new
+    kept = {name for name, number in new.replicas.items() if number < was.replicas[name]}
+    if not kept:
+        return new
+    return replace(
+        new,
+        replicas={name: was.replicas[name] if name in kept else number for name, number in new.replicas.items()},
+        cost_of_staying=was.cost_of_staying,
+        since={**new.since, **{name: was.since[name] for name in kept if name in was.since}},
+        low_since={**new.low_since, **{name: was.low_since[name] for name in kept if name in was.low_since}},
+    )

@@ -159,6 +159,11 @@ class Gateway:
             demand_replicas=self.candidates.demands[pool].replicas(now),
             demand_only_replicas=self.candidates.only_demands[pool].replicas(now),
             demand_unseen_replicas=self.candidates.unseen_demands[pool].replicas(now),
+            demand_shared_replicas={
+                names: by_pool[pool].replicas(now)
+                for names, by_pool in self.candidates.shared_demands.items()
+                if pool in by_pool
+            },
             since=self.candidates.since(pool),
             share=self.candidates.share(pool),
             price_per_hour=self._settings.pools[pool].price_per_hour,

@@ -138,6 +138,8 @@ class PoolGauge:
     demand_replicas: float = 0.0  # servers that this gateway's traffic would keep busy there
     demand_only_replicas: float = 0.0  # of these, by what no other pool may answer
     demand_unseen_replicas: float = 0.0  # of these, at most, by what came while this gateway had never seen the pool
+    # Of these, by what several pools may answer and at least one other may not, by those pools' names.
+    demand_shared_replicas: Mapping[str, float] = field(default_factory=dict)
     since: float = 0.0  # when this state began, seconds of 1970
     share: float = 1.0  # of the traffic, that may go there now
     price_per_hour: float | None = None
@@ -275,6 +277,11 @@ def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
         "Of these, an upper bound by traffic that came while this gateway had never seen the pool.",
         labels=["pool"],
     )
+    shared = GaugeMetricFamily(
+        "tandem_demand_shared_replicas",
+        "Of these, by traffic that just these pools may answer: more than one, and not all.",
+        labels=["pool", "pools"],
+    )
     ready = GaugeMetricFamily(
         "tandem_ready_servers",
         "Servers that answer this gateway and serve something; gateways do not add up.",
@@ -299,11 +306,13 @@ def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
         demand.add_metric([pool.name], pool.demand_replicas)
         only.add_metric([pool.name], pool.demand_only_replicas)
         unseen.add_metric([pool.name], pool.demand_unseen_replicas)
+        for names, replicas in pool.demand_shared_replicas.items():
+            shared.add_metric([pool.name, names], replicas)
         ready.add_metric([pool.name], pool.num_ready)
         contained.add_metric([pool.name], pool.num_contained)
         for state in POOL_STATES:
             states.add_metric([pool.name, state], float(state == pool.state))
-    return [in_flight, queued, demand, only, unseen, ready, contained, states, conflicts]
+    return [in_flight, queued, demand, only, unseen, shared, ready, contained, states, conflicts]
 
 
 class _Families(Collector):

@@ -24,11 +24,11 @@ from rich.status import Status
 
 from serving import http_client
 from serving.decisions.demand import Demand
-from serving.decisions.wake import Target, pair_of, sentences, target_for
+from serving.decisions.sizes import FleetTarget, fleet_changes, next_fleet, sizes_of
 from serving.repository import Variant
 from serving.settings import GatewaySettings
 
-EVERY_S = 1.0  # how often `wake.next_target` is to be called
+EVERY_S = 1.0  # how often `sizes.next_fleet` is to be called
 GIVE_UP_S = 5.0  # a gateway that is so busy has other news
 MAX_INLINE_BYTES = 4096  # a longer body makes a command that nobody wants in a terminal; it is sent from its file then
 CURL_PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")  # that curl would ask for an http:// address
@@ -172,9 +172,9 @@ class PoolChanges:
     """What was said last, so that only changes are said."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._pair = pair_of(settings.pools)
+        self._sizes = sizes_of(settings.pools)
         self._states: dict[str, str] = {}
-        self._wanted: Target | None = None
+        self._wanted: FleetTarget | None = None
         self._served: dict[str, str] | None = None
 
     def lines(self, status: Mapping[str, Any], now: float) -> list[str]:
@@ -184,12 +184,15 @@ class PoolChanges:
         changes = [f"{name}: {state}" for name, state in states.items() if self._states.get(name, state) != state]
         self._states = states
         changes += self._of_models(status)
-        if self._pair is None:
-            return changes
+        if len(self._sizes.coming) in (0, len(self._sizes.supplies)):
+            return changes  # pools of one kind have nothing to weigh
         demands = {name: _demand(pool) for name, pool in pools.items()}
         old = self._wanted
-        self._wanted = target_for(old, now, self._pair, demands)
-        return changes if old is None else changes + sentences(old, self._wanted, self._pair, demands)
+        if old is None:
+            self._wanted = FleetTarget({name: demands[name].num_ready for name in self._sizes.supplies}, now)
+            return changes
+        self._wanted = next_fleet(old, now, demands, self._sizes)
+        return changes + [it.sentence for it in fleet_changes(old, self._wanted, demands, self._sizes)]
 
     def _of_models(self, status: Mapping[str, Any]) -> list[str]:
         """Variants that came in another version or with other files, that could not be loaded, or that went, and why."""
@@ -211,7 +214,13 @@ class PoolChanges:
 
 def _demand(pool: Mapping[str, Any]) -> Demand:
     num_ready = sum(bool(server["alive"] and server["variants"]) for server in pool["servers"])
-    return Demand(pool["demand_replicas"], pool["demand_only_replicas"], num_ready, pool["demand_unseen_replicas"])
+    return Demand(
+        pool["demand_replicas"],
+        pool["demand_only_replicas"],
+        num_ready,
+        pool["demand_unseen_replicas"],
+        pool["demand_shared_replicas"],
+    )
 
 
 async def print_changes(

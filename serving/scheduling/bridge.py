@@ -77,6 +77,9 @@ def _share(state: State, for_s: float, num_switches: int, rules: Rules) -> float
     return 0.0
 
 
+SHARED_BY = ","  # between the names of pools that share a demand; no pool's name has one
+
+
 class Demand:
     """Servers of a pool that the traffic of the last seconds would keep busy. Additive: gateways' demands sum up."""
 

@@ -296,65 +296,6 @@ def test_keda_without_an_autoscaler_is_told_alone(conditions: list[dict[str, Any
     assert scaler_of(None, [scaled_object(*conditions)]) == says
 
 
-# -- GPU pools of several sizes ---------------------------------------------------------------------------------------
-
-
-def follower(pool: str, kind: str) -> dict[str, Any]:
-    if kind == "keda":
-        it = scaled_object(triggers=[{"type": "external-push", "metadata": {"pool": pool}}])
-    else:
-        it = hpa({"averageValue": "1"}, None, kind=kind)
-    it["spec"]["scaleTargetRef"] = {"name": f"tandem-{pool}"}
-    return it
-
-
-def warnings(pools: list[str], followers: list[dict[str, Any]]) -> tuple[str, ...]:
-    gpu_pools = [deployment(name, gpus=1) for name in pools]
-    found = snapshot(
-        [deployment(), deployment("cpu"), *gpu_pools],
-        [pod(), pod("cpu")],
-        scaled_objects=[it for it in followers if "triggers" in it["spec"]],
-        autoscalers=[it for it in followers if "triggers" not in it["spec"]],
-    )
-    return judge(found, NOW).releases[0].warnings
-
-
-@pytest.mark.parametrize("kind", ["External", "keda"])
-@pytest.mark.parametrize("pools", [["h100", "a10"], ["a10", "h100"]])
-def test_a_gpu_pool_that_follows_the_scaler_which_weighs_another_is_warned_of(pools: list[str], kind: str) -> None:
-    for following in (["a10", "h100"], ["h100"]):
-        (warning,) = warnings(pools, [follower(it, kind) for it in following])
-        assert "weighs a10 alone" in warning
-        assert "h100 follows" in warning
-
-
-@pytest.mark.parametrize(
-    ("pools", "followers"),
-    [
-        pytest.param(["a10"], [follower("a10", "keda")], id="one size"),
-        pytest.param(["a10", "h100"], [follower("a10", "keda")], id="the first follows, the other is fixed"),
-        pytest.param(["a10", "h100"], [follower("h100", "ContainerResource")], id="the other follows something else"),
-        pytest.param(["a10", "h100"], [follower("cpu", "keda")], id="both are fixed"),
-    ],
-)
-def test_nothing_is_warned_of_where_no_pool_follows_in_vain(pools: list[str], followers: list[dict[str, Any]]) -> None:
-    assert warnings(pools, followers) == ()
-
-
-def test_a_warning_stands_under_its_release() -> None:
-    found = status(
-        [deployment(), deployment("a10", gpus=1), deployment("h100", gpus=1)],
-        [],
-        scaled_objects=[follower("h100", "keda")],
-    )
-    *_, last = [
-        line
-        for line in as_text(found).splitlines()
-        if line.startswith("  ") and "nodes" not in line and "cpu-0" not in line
-    ]
-    assert last.startswith("  warning ")
-
-
 # -- on a terminal ----------------------------------------------------------------------------------------------------
 
 

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from serving.decisions.demand import Demand
-from serving.decisions.wake import (
+from serving.decisions.fleet import Supply
+from serving.decisions.sizes import (
     COLD_START_S,
     GPU_COLD_START_S,
-    Pair,
-    Supply,
-    Target,
-    WakeRules,
-    pair_of,
-    sentences,
+    FleetTarget,
+    Sizes,
+    fleet_changes,
+    next_fleet,
+    sizes_of,
     supply_of,
-    target_for,
 )
+from serving.decisions.wake import WakeRules
 from serving.settings import PoolSettings
 
 RULES = WakeRules(max_load_ratio=1.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)
@@ -46,42 +46,38 @@ def test_what_can_be_had_of_a_pool_is_what_its_settings_say(name: str, settings:
     assert supply_of(name, settings) == supply
 
 
-def test_there_is_nothing_to_weigh_without_both_kinds_of_pools() -> None:
-    assert pair_of({"cpu": pool()}) is None
-    assert pair_of({"gpu": pool("gpu")}) is None
-    both = pair_of({"gpu": pool("gpu"), "cpu": pool(), "other": pool()})
-    assert both is not None
-    assert (both.steady, both.coming) == ("cpu", "gpu")
+def test_pools_that_come_and_go_are_gpus_and_what_emulates_them() -> None:
+    pools = {"gpu": pool("gpu"), "cpu": pool(), "emulated-gpu-1": pool("emulated"), "other": pool()}
+    found = sizes_of(pools)
+    assert found.coming == {"gpu", "emulated-gpu-1"}
+    assert {name for name, supply in found.supplies.items() if supply.has_gpu} == found.coming
+    assert list(found.supplies) == list(pools)
 
 
-PAIR = Pair("cpu", "gpu", Supply(0.25, 1, 8), Supply(1.0, 0, 2, 60.0))
+SIZES = Sizes({"cpu": Supply(0.25, 1, 8), "gpu": Supply(1.0, 0, 2, 60.0, has_gpu=True)}, frozenset({"gpu"}))
 
 
-def run(demands: dict[str, Demand], seconds: int, wanted_now: Target | None = None) -> tuple[Target, list[str]]:
-    """A look a second."""
+def run(
+    demands: dict[str, Demand], seconds: int, wanted_now: FleetTarget | None = None
+) -> tuple[FleetTarget, list[str]]:
+    """A look a second; at first what answers is taken for wanted."""
     said: list[str] = []
-    start = int(wanted_now.at) + 1 if wanted_now else 0
-    for now in range(start, start + seconds):
-        new = target_for(wanted_now, float(now), PAIR, demands, RULES)
-        if wanted_now is not None:
-            said += sentences(wanted_now, new, PAIR, demands, RULES)
-        wanted_now = new
-    assert wanted_now is not None
-    return wanted_now, said
+    wanted = wanted_now or FleetTarget({name: it.num_ready for name, it in demands.items()})
+    for now in range(int(wanted.at) + 1, int(wanted.at) + 1 + seconds):
+        new = next_fleet(wanted, float(now), demands, SIZES, RULES)
+        said += [it.sentence for it in fleet_changes(wanted, new, demands, SIZES, RULES)]
+        wanted = new
+    return wanted, said
 
 
 def test_a_gpu_that_would_pay_is_told_once_with_demand_and_break_even() -> None:
     demands = {"cpu": Demand(8.0, 0.0, 8), "gpu": Demand(0.8, 0.0, 0)}
     state, said = run(demands, 300)
     assert said == ["gpu: 1 server would pay (demand 0.8 servers, break-even 0.5)"]
-    assert state.gpu == 1
+    assert state.replicas["gpu"] == 1
     quiet = {"cpu": Demand(0.4, 0.0, 8), "gpu": Demand(0.04, 0.0, 1)}
     _, said = run(quiet, 300, state)
     assert "gpu: no server would pay (demand 0.04 servers, break-even 0.5)" in said
-
-
-def test_what_is_there_at_first_is_taken_for_wanted() -> None:
-    assert run({"cpu": Demand(0.0, 0.0, 2), "gpu": Demand(0.0, 0.0, 1)}, 1)[0] == Target(2, 1, 0.0)
 
 
 def test_servers_of_the_steady_pool_are_told_too() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from serving.decisions.demand import FRESH_S, GONE_S, Demand
-from serving.decisions.scaling import PoolGroup, Scaling, ScalingInput, pool_groups, step
+from serving.decisions.scaling import Scaling, ScalingInput, step
+from serving.decisions.sizes import sizes_of
 from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import WINDOW_S
 from serving.settings import PoolSettings
@@ -34,7 +35,7 @@ class Bed:
     """A look a second; what a look does not say is as it was said before."""
 
     def __init__(self, pools: Mapping[str, PoolSettings] = POOLS, rules: WakeRules = EAGER, **look: Any) -> None:
-        self.groups, self.rules = pool_groups(pools), rules
+        self.sizes, self.rules = sizes_of(pools), rules
         self.said = replace(ScalingInput(("A",), {}), **look)
         self.state = Scaling()
         self.now = 1000.0
@@ -44,7 +45,7 @@ class Bed:
         self.said = replace(self.said, **look)
         for _ in range(seconds):
             self.now += 1.0
-            self.state = step(self.state, self.now, self.said, self.groups, self.rules)
+            self.state = step(self.state, self.now, self.said, self.sizes, self.rules)
             self.lines += [(it.pool, it.before, it.after, it.reason) for it in self.state.changes]
         return self.state
 
@@ -180,7 +181,7 @@ def test_a_gateway_that_dies_flaps_nothing_though_its_demand_moves() -> None:
 def test_a_clock_that_goes_back_stands_still() -> None:
     bed = awake()
     before = bed.state
-    again = step(before, before.at - 5000.0, bed.said, bed.groups, bed.rules)
+    again = step(before, before.at - 5000.0, bed.said, bed.sizes, bed.rules)
     assert again.at == before.at
     assert again.replicas == before.replicas
     bed.now -= 5000.0
@@ -199,18 +200,6 @@ def test_a_node_that_is_paid_for_longer_is_kept_for_it() -> None:
 # -- pools without a counterpart ---------------------------------------------------------------------------------------
 
 
-def groups(*names: str) -> list[tuple[str, str, bool]]:
-    made: tuple[PoolGroup, ...] = pool_groups({name: pool(name.rstrip("0123456789")) for name in names})
-    return [(it.pair.steady, it.pair.coming, it.is_first) for it in made]
-
-
-def test_the_first_of_each_kind_are_weighed_and_any_other_stands_alone() -> None:
-    assert groups("cpu", "gpu") == [("cpu", "gpu", True)]
-    assert groups("gpu", "gpu2", "cpu", "cpu2") == [("cpu", "gpu", True), ("cpu2", "", False), ("", "gpu2", False)]
-    assert groups("cpu") == [("cpu", "", True)]
-    assert groups("gpu", "gpu2") == [("", "gpu", True), ("", "gpu2", False)]
-
-
 def test_a_pool_alone_follows_its_demand() -> None:
     bed = Bed({"gpu": POOLS["gpu"]}, heard={"A": {"gpu": Demand(1.5, 0.0, 0)}}, there={"gpu": 0})
     assert bed.run(WINDOW + 10).replicas == {"gpu": 2}
@@ -220,8 +209,8 @@ def test_a_pool_alone_follows_its_demand() -> None:
 
 def test_a_further_pool_is_wanted_for_what_only_it_may_answer() -> None:
     more = {**POOLS, "gpu2": pool("gpu", price_per_hour=1.0, max_replicas=4)}
-    both = {**QUIET, "gpu2": Demand(3.0, 0.0, 0)}
+    both = {**QUIET, "gpu2": Demand(0.01, 0.0, 0)}
     bed = Bed(more, heard={"A": both}, there={"cpu": 1, "gpu": 0, "gpu2": 0})
     assert bed.run(WINDOW + 30).replicas == {"cpu": 1, "gpu": 0, "gpu2": 0}
-    found = bed.run(30, heard={"A": {**QUIET, "gpu2": Demand(3.0, 1.5, 0)}})
+    found = bed.run(30, heard={"A": {**QUIET, "gpu2": Demand(1.51, 1.5, 0)}})
     assert found.replicas == {"cpu": 1, "gpu": 0, "gpu2": 2}

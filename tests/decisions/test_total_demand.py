@@ -49,6 +49,19 @@ def test_what_is_an_upper_bound_adds_up_and_is_filled_up_like_what_is_known() ->
         assert (demands["gpu"].replicas, demands["gpu"].unseen_replicas) == (5.0, 4.0)
 
 
+def test_what_some_pools_share_adds_up_for_each_set_of_pools() -> None:
+    both = {
+        "A": {"l4": Demand(1.0, 0.0, 0, 0.0, {"a100,l4": 0.5})},
+        "B": {"l4": Demand(2.0, 0.0, 0, 0.0, {"a100,l4": 1.0, "cpu,l4": 0.25})},
+    }
+    state = update(Gateways(), 0.0, ["A", "B"], both)
+    moved = update(state, 1.0, ["A", "B"], {"A": {"l4": Demand(1.5, 0.0, 0, 0.0, {"a100,l4": 0.75})}})
+    for now, of in ((0.0, state), (1.0, moved)):
+        demands = total_of(of, now).demands
+        assert demands is not None
+        assert demands["l4"].shared_replicas == {"a100,l4": 1.5, "cpu,l4": 0.25}
+
+
 def test_a_gateway_that_misses_one_look_changes_nothing() -> None:
     bed = Bed(A=1.0, B=0.5)
     found = bed.look(A=1.0, unheard="B")

@@ -32,6 +32,7 @@ def pools(gpu: str = "ready", demand: float = 0.0) -> dict[str, Any]:
             "demand_replicas": demand,
             "demand_only_replicas": 0.0,
             "demand_unseen_replicas": 0.0,
+            "demand_shared_replicas": {},
         },
         "cpu": {
             "state": "ready",
@@ -39,6 +40,7 @@ def pools(gpu: str = "ready", demand: float = 0.0) -> dict[str, Any]:
             "demand_replicas": 10 * demand,
             "demand_only_replicas": 0.0,
             "demand_unseen_replicas": 0.0,
+            "demand_shared_replicas": {},
         },
     }
 

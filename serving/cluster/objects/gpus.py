@@ -1,14 +1,9 @@
-"""Which resources and which nodes are GPUs, and which GPU pool does the scaler weigh? Pure.
-
-NVIDIA's only, because nothing else runs the GPU pools' Triton. The scaler weighs one GPU pool against the CPU, the first of tandem.yaml;
-the chart writes pools there by name (`scaling.pool_groups`). Any other gets servers only for traffic that no other pool may answer.
-"""
+"""Which resources and which nodes are GPUs? Pure: NVIDIA's only, because nothing else runs the GPU pools' Triton."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
@@ -74,34 +69,3 @@ def total(each: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
         for resource, amount in amounts.items():
             summed[resource] = summed[resource] + amount if resource in summed else amount
     return dict(sorted(summed.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Unweighed:
-    """`found` is what is so, `fix` what to do about it."""
-
-    weighed: str
-    others: tuple[str, ...]
-
-    @property
-    def found(self) -> str:
-        others = " and ".join(self.others)
-        verb = "follows" if len(self.others) == 1 else "follow"
-        return (
-            f"of the GPU pools the scaler weighs {self.weighed} alone, the first by name; {others} {verb} it too and "
-            f"get{'s' if len(self.others) == 1 else ''} Tritons only for traffic that no other pool may answer"
-        )
-
-    @property
-    def fix(self) -> str:
-        return (
-            "name the pool that is to wake when it pays so that it comes first, and give the others a fixed number "
-            "(`replicas`, autoscaling.enabled=false): docs/scaler.md"
-        )
-
-
-def unweighed(pools: Mapping[str, bool]) -> Unweighed | None:
-    """`pools`: of each GPU pool, whether its number follows the scaler. None where no pool follows in vain."""
-    weighed, *rest = sorted(pools) or [""]
-    others = tuple(name for name in rest if pools[name])
-    return Unweighed(weighed, others) if others else None

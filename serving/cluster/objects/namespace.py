@@ -22,8 +22,6 @@ from serving.cluster.objects.fields import (
     text,
 )
 
-WANTED_REPLICAS = "tandem_wanted_replicas"  # what the scaler tells autoscalers
-
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -82,7 +80,6 @@ class Autoscaler:
     max_replicas: int
     metrics: tuple[str, ...]  # "cpu 35% of 70%"
     conditions: tuple[Condition, ...]
-    follows_scaler: bool = False
 
     @classmethod
     def parse(cls, it: Object) -> Autoscaler:
@@ -95,7 +92,6 @@ class Autoscaler:
             max_replicas=at(it, "spec", "maxReplicas", default=0),
             metrics=tuple(_metric(each, current) for each in metrics),
             conditions=conditions(it),
-            follows_scaler=any(at(each, "external", "metric", "name") == WANTED_REPLICAS for each in metrics),
         )
 
     @property
@@ -140,18 +136,15 @@ class ScaledObject:
     min_replicas: int
     max_replicas: int
     conditions: tuple[Condition, ...]
-    follows_scaler: bool = False
 
     @classmethod
     def parse(cls, it: Object) -> ScaledObject:
-        triggers = at(it, "spec", "triggers", default=())
         return cls(
             name=name_of(it),
             target=text(it, "spec", "scaleTargetRef", "name"),
             min_replicas=at(it, "spec", "minReplicaCount", default=0),  # KEDA's own defaults
             max_replicas=at(it, "spec", "maxReplicaCount", default=100),
             conditions=conditions(it),
-            follows_scaler=any(each.get("type") == "external-push" for each in triggers),
         )
 
 

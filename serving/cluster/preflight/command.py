@@ -14,7 +14,7 @@ from serving.cluster.objects.gpus import is_gpu
 from serving.cluster.preflight import checks
 from serving.cluster.preflight.checks import Finding, exit_status
 from serving.cluster.preflight.facts import Facts, collect
-from serving.cluster.preflight.gpus import gpu_findings, gpu_sizes
+from serving.cluster.preflight.gpus import gpu_findings
 from serving.cluster.preflight.quotas import limit_ranges, quotas
 from serving.cluster.preflight.requirements import DEFAULT, Requirements, requirements, with_gpu_pool
 from serving.errors import UserError
@@ -51,7 +51,6 @@ def findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
         *checks.pod_security(facts),
         checks.nodes(facts.cluster.nodes),
         *gpu_findings(facts, wanted),
-        *gpu_sizes(wanted),
         quotas(facts, wanted),
         limit_ranges(facts, wanted),
         checks.storage(facts, wanted),

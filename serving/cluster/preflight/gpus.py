@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from serving.cluster.objects.fields import shortened
-from serving.cluster.objects.gpus import GPU, listed, total, unweighed
+from serving.cluster.objects.gpus import GPU, listed, total
 from serving.cluster.objects.nodes import Node, NodePool, closed
 from serving.cluster.preflight.checks import Finding, State
 from serving.cluster.preflight.facts import Facts
@@ -24,12 +24,6 @@ def gpu_findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
         *_device_plugin(facts.cluster.nodes, is_required and found.state is not State.OK),
         *_taints(facts, wanted),
     )
-
-
-def gpu_sizes(wanted: Requirements) -> tuple[Finding, ...]:
-    """Nothing to say unless a GPU pool follows the scaler that weighs another one."""
-    it = unweighed(wanted.gpu_pools)
-    return () if it is None else (Finding("GPU pools", State.MISSING, it.found, it.fix, is_required=False),)
 
 
 def _cards(nodes: tuple[Node, ...], node_pools: tuple[NodePool, ...] | None, wanted: Requirements) -> Finding:

@@ -6,14 +6,14 @@ knows a chart's values, only objects, so that it is right for whatever values ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from serving.cluster.objects.fields import POOL, Object, annotation, at, label, name_of
+from serving.cluster.objects.fields import Object, at, name_of
 from serving.cluster.objects.gpus import GPU, total
 from serving.cluster.objects.namespace import Autoscaler, ScaledObject, VolumeClaim
-from serving.cluster.objects.pods import SCALED_BY, ContainerSpec, PodSpec
+from serving.cluster.objects.pods import ContainerSpec, PodSpec
 
 CLUSTER_SCOPED = {"PriorityClass", "ClusterRole", "ClusterRoleBinding", "StorageClass", "PersistentVolume", "Namespace"}
 AUTOSCALERS: dict[str, type[Autoscaler | ScaledObject]] = {
@@ -72,7 +72,6 @@ class Requirements:
     secrets_used: frozenset[str] = frozenset()  # likewise
     pull_secrets: frozenset[str] = frozenset()
     has_policies: bool = True  # NetworkPolicies, which somebody must enforce
-    gpu_pools: Mapping[str, bool] = field(default_factory=dict)  # name -> whether its number follows the scaler
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -97,9 +96,7 @@ def requirements(objects: Iterable[Object], source: str) -> Requirements:
     kinds = {_kind(it) for it in found}
     autoscalers = [AUTOSCALERS[it["kind"]].parse(it) for it in found if it.get("kind") in AUTOSCALERS]
     scaled = {it.target for it in autoscalers}
-    following = {it.target for it in autoscalers if it.follows_scaler}
     templated = [it for it in found if it.get("kind") in TEMPLATED]
-    following |= {name_of(it) for it in templated if annotation(it, SCALED_BY)}
     pods = tuple(_pods(it, 1 if name_of(it) in scaled else 0) for it in templated)
     claims = tuple(VolumeClaim.parse(it) for it in found if it.get("kind") == "PersistentVolumeClaim")
     secrets = {name_of(it) for it in found if it.get("kind") == "Secret"}
@@ -114,11 +111,6 @@ def requirements(objects: Iterable[Object], source: str) -> Requirements:
         secrets_used=frozenset(name for it in pods for name in it.spec.secrets) - secrets,
         pull_secrets=frozenset(name for it in pods for name in it.spec.pull_secrets) - secrets,
         has_policies=any(it.name == "NetworkPolicy" for it in kinds),
-        gpu_pools={
-            pool: name_of(it) in following
-            for it, group in zip(templated, pods, strict=True)
-            if (pool := label(it, POOL)) and group.spec.gpus
-        },
     )
 
 

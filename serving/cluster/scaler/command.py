@@ -25,7 +25,7 @@ from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.leader import Leader, LeaderSnapshot
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
-from serving.decisions.scaling import pool_groups, unweighed
+from serving.decisions.sizes import sizes_of
 from serving.errors import UserError
 from serving.settings import read_settings
 
@@ -63,7 +63,7 @@ def run(options: Options) -> int:
         raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
     if unknown := [name for name in options.apply if name not in settings.pools]:
         raise UserError(f"--apply {unknown[0]}: {options.config} has no such pool; {there_are(list(settings.pools))}")
-    groups = pool_groups(settings.pools)
+    sizes = sizes_of(settings.pools)
     cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
     async def serve() -> None:
@@ -80,13 +80,8 @@ def run(options: Options) -> int:
             applier.start()
         if external is not None:
             await external.start()
-        if others := unweighed(groups):
-            _say(
-                f"weighed: {groups[0].pair.coming} alone, the first pool that is started on demand; {', '.join(others)}: servers only for "
-                "traffic that no other pool may answer (docs/scaler.md)"
-            )
         _say(f"ready: metrics on http://{Endpoint(options.host, options.port).text}/metrics")
-        reconciling = asyncio.create_task(Reconciler(names, cluster, groups, state, key, _say).run())
+        reconciling = asyncio.create_task(Reconciler(names, cluster, sizes, state, key, _say).run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([reconciling, stopping], return_when=asyncio.FIRST_COMPLETED)
         if reconciling.done():

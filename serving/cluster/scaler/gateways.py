@@ -139,10 +139,11 @@ async def _page(address: str, port: int, path: str, key: str | None) -> str:
 
 DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "tandem_ready_servers"
 UNSEEN = "tandem_demand_unseen_replicas"  # an older gateway, during an upgrade, does not publish it
+SHARED = "tandem_demand_shared_replicas"  # of traffic that just several pools may answer, of more than two
 STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
 NUMBERS = (DEMAND, ONLY, READY, UNSEEN)
 MOST = 100_000.0  # servers of a pool: no cluster has so many nodes
-NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, STATE))
+NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, SHARED, STATE))
 
 
 class UnusableReport(ValueError):
@@ -161,6 +162,7 @@ class GatewayReport:
 def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
     """Raises UnusableReport."""
     numbers: dict[str, dict[str, float]] = {name: {} for name in NUMBERS}
+    shared: dict[str, dict[str, float]] = {pool: {} for pool in pools}
     states: dict[str, str] = {}
     good = dict.fromkeys(pools, 0.0)
     lines = "\n".join(line for line in text.splitlines() if _is_needed(line))
@@ -172,6 +174,9 @@ def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
                     continue
                 if sample.name in numbers:
                     numbers[sample.name][pool] = sample.value
+                elif sample.name == SHARED:
+                    _check(SHARED, pool, sample.value)
+                    shared[pool][sample.labels.get("pools", "")] = sample.value
                 elif sample.name == STATE and sample.value == 1:
                     states[pool] = sample.labels.get("state", "")
                 elif sample.name == REQUESTS and sample.labels.get("outcome") == "ok":
@@ -183,7 +188,8 @@ def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
         for name in NUMBERS:
             _check(name, pool, numbers[name].get(pool))
     demands = {
-        p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p]), numbers[UNSEEN][p]) for p in pools
+        p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p]), numbers[UNSEEN][p], shared[p])
+        for p in pools
     }
     return GatewayReport(demands, states, good)
 

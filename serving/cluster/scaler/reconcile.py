@@ -24,7 +24,8 @@ from serving.cluster.scaler.gateways import (
 )
 from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
-from serving.decisions.scaling import PoolGroup, Scaling, ScalingInput, step
+from serving.decisions.scaling import Scaling, ScalingInput, step
+from serving.decisions.sizes import Sizes
 from serving.decisions.wake import WAKE_RULES, WakeRules
 
 Good = Mapping[str, float]  # by pool: requests answered well since it began
@@ -82,7 +83,7 @@ class SilenceLog:
         self._logged_at = {it: at for it, at in self._logged_at.items() if it in heard or it in silent}
 
 
-EVERY_S = 1.0  # how often `wake.next_target` is to be called
+EVERY_S = 1.0  # how often `sizes.next_fleet` is to be called
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,13 @@ class Reconciler:
         self,
         names: GatewayNames,
         cluster: ClusterState,
-        groups: tuple[PoolGroup, ...],
+        sizes: Sizes,
         state: ScalerState,
         key: Callable[[], str | None],
         say: Callable[[str], None],
         rules: WakeRules = WAKE_RULES,
     ) -> None:
-        self._names, self._cluster, self._groups, self._state = names, cluster, groups, state
+        self._names, self._cluster, self._sizes, self._state = names, cluster, sizes, state
         self._key, self._say, self._rules = key, say, rules
         self._scaling = Scaling()
         self._last_wanted: Mapping[str, int] = {}
@@ -147,7 +148,7 @@ class Reconciler:
             there=self._cluster.replicas,
             is_there_known=self._cluster.is_settled(),
         )
-        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._groups, self._rules)
+        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._sizes, self._rules)
         self._follow_cold_starts(now)
         self._log_changes(old, now, named.problem)
         self._before = now

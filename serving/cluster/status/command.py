@@ -114,8 +114,6 @@ def _release(it: Release) -> Iterator[str]:
     yield f"release {it.name}{f' ({it.version})' if it.version else ''}: {it.now}"
     for part in it.parts:
         yield from _part(part)
-    for warning in it.warnings:
-        yield f"  {'warning':<{COLUMN}}{warning}"
 
 
 def _part(it: ReleasePart) -> Iterator[str]:

@@ -6,13 +6,12 @@ request goes, only the gateway knows, so that is not shown here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from serving.cluster.objects.fields import GATEWAY, TRITON
-from serving.cluster.objects.gpus import unweighed
 from serving.cluster.objects.nodes import NodeClaim
 from serving.cluster.objects.pods import Deployment, Pod
 from serving.cluster.snapshot import ClusterSnapshot
@@ -71,7 +70,6 @@ class Release:
     is_serving: bool
     now: str  # the sentence that says what is answered, and by what
     parts: tuple[ReleasePart, ...]  # the gateway first, then the pools by name
-    warnings: tuple[str, ...] = ()  # about settings that do not have the intended effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +119,7 @@ def _release(name: str, snapshot: ClusterSnapshot, now: datetime, report: Report
         is_serving={GATEWAY, TRITON} <= serving,
         now=_now(parts),
         parts=parts,
-        warnings=tuple(_warnings(deployments, snapshot)),
     )
-
-
-def _warnings(deployments: Iterable[Deployment], snapshot: ClusterSnapshot) -> Iterator[str]:
-    following = {each.target for each in snapshot.scaled_objects or () if each.follows_scaler}
-    following |= {each.target for each in snapshot.autoscalers or () if each.follows_scaler}
-    following |= {each.name for each in deployments if each.is_scaled_by_us}
-    if it := unweighed({each.pool: each.name in following for each in deployments if each.pool and each.spec.gpus}):
-        yield f"{it.found}; {it.fix}"
 
 
 def _now(parts: tuple[ReleasePart, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -26,7 +26,7 @@ from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.work import Work
 from serving.protocol.budget import most_bytes
 from serving.scheduling.admission import PoolQueue
-from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
+from serving.scheduling.bridge import ALWAYS_WARM, SHARED_BY, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
@@ -64,6 +64,8 @@ class Candidates:
         self.demands = {name: Demand() for name in settings.pools}
         self.only_demands = {name: Demand() for name in settings.pools}  # of these, what no other pool may answer
         self.unseen_demands = {name: Demand() for name in settings.pools}  # of these, an upper bound
+        # Of these, what several pools may answer and at least one other may not: by these pools' names, in order, and then by pool.
+        self.shared_demands: dict[str, dict[str, Demand]] = {}
         self._since = {name: ("down", time()) for name in settings.pools}  # state of a pool, and when it began
         # Pools whose servers come and go, and what is known of that; None before the first look.
         self.bridges: dict[str, Bridge | None] = {
@@ -117,6 +119,15 @@ class Candidates:
         """Pools that come and go and have not come yet: nobody knows what they will serve."""
         known = {pool for pool, _ in self._known}
         return [name for name in self.bridges if name not in known]
+
+    def shared_among(self, pools: Iterable[str]) -> dict[str, Demand]:
+        """Of traffic that just these pools may answer, by pool. There are as many sets as there are ways to take some of all pools."""
+        names = sorted(pools)
+        key = SHARED_BY.join(names)
+        found = self.shared_demands.get(key)
+        if found is None:
+            found = self.shared_demands[key] = {name: Demand() for name in names}
+        return found
 
     def want(self, pool: str, name: str, now: float) -> None:
         """A request came for a name, public or a variant's, that this pool alone would serve, and it has no server."""

@@ -74,6 +74,7 @@ class Operator:
             "demand_replicas": round(pool.demand_replicas, 3),
             "demand_only_replicas": round(pool.demand_only_replicas, 3),
             "demand_unseen_replicas": round(pool.demand_unseen_replicas, 3),
+            "demand_shared_replicas": {name: round(it, 3) for name, it in pool.demand_shared_replicas.items()},
             "price_per_hour": pool.price_per_hour,
             "unresolved": catalogue.unresolved(pool.name),
             "digest_conflicts": {

@@ -341,6 +341,7 @@ class Dispatcher:
         if request.deadline < request.give_up_at:
             candidates = able(candidates, rows, request.deadline - now)
         noted = [(demands[candidate.name], candidate.service.cost_s(rows)) for candidate in candidates]
+        least_s = 0.0
         if route.unseen:
             # What it takes there nobody knows: no longer than where it is quickest of those that are known, or it is of no use.
             least_s = min(candidate.service.cost_s(rows) for candidate in route.candidates)
@@ -349,6 +350,10 @@ class Dispatcher:
         elif len(candidates) == 1 and len(demands) > 1:
             candidate = candidates[0]
             noted.append((self._candidates.only_demands[candidate.name], candidate.service.cost_s(rows)))
+        if 1 < len(candidates) + len(route.unseen) < len(demands):
+            shared = self._candidates.shared_among([*(candidate.name for candidate in candidates), *route.unseen])
+            noted += [(shared[candidate.name], candidate.service.cost_s(rows)) for candidate in candidates]
+            noted += [(shared[pool], least_s) for pool in route.unseen]
         return noted
 
     def _choose_untried(self, now: float, request: InferRequest, candidates: Sequence[Candidate]) -> Chosen | None:

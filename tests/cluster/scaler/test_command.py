@@ -10,9 +10,6 @@ import pytest
 
 from serving.cluster.scaler.command import Options, _key_reader, run
 from serving.errors import UserError
-from serving.ports import free_ports
-from tests.gateway.conftest import TANDEM
-from tests.local.harness import Program
 
 
 @pytest.fixture
@@ -58,25 +55,6 @@ def test_a_file_that_is_being_exchanged_leaves_the_last_key_in_force(tmp_path: P
 def test_one_port_for_both_is_refused(options: Options) -> None:
     with pytest.raises(UserError, match="--port and --grpc-port are both 9091"):
         run(replace(options, grpc_port=9091))
-
-
-@pytest.mark.slow
-def test_of_several_gpu_pools_it_says_which_is_weighed(options: Options, tmp_path: Path) -> None:
-    pools = {name: {"urls": ["http://127.0.0.1:1"], "device": name[:3]} for name in ("gpu-b", "cpu", "gpu-a")}
-    options.config.write_text(json.dumps({"version": 1, "pools": pools}))
-    words = [
-        "cluster",
-        "scaler",
-        f"--config={options.config}",
-        "--gateways=http://127.0.0.1:9",
-        f"--port={free_ports(1)[0]}",
-    ]
-    program = Program([*TANDEM, *words], tmp_path / "log")
-    try:
-        line = program.wait_for("weighed: ")
-        assert line.index("gpu-b") < line.index("gpu-a"), "in the order of the file"
-    finally:
-        program.end()
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,14 @@ def pages() -> tuple[str, str]:
     """All metrics and the small page, by a gateway's own hand."""
     gauges = [
         PoolGauge("cpu", "ready", 3, demand_replicas=1.5, demand_only_replicas=0.5, num_ready=2),
-        PoolGauge("gpu", "waking", 0, demand_replicas=0.15, demand_unseen_replicas=0.1),
+        PoolGauge(
+            "gpu",
+            "waking",
+            0,
+            demand_replicas=0.15,
+            demand_unseen_replicas=0.1,
+            demand_shared_replicas={"gpu,other": 0.05},
+        ),
         PoolGauge("other", "ready", 0, num_ready=7),
     ]
     metrics = Metrics(lambda: gauges)
@@ -142,7 +149,7 @@ def published() -> str:
 @pytest.mark.parametrize("page", [0, 1], ids=["all metrics", "the small page"])
 def test_what_a_gateway_publishes_is_understood(page: int) -> None:
     found = parse_report(pages()[page], POOLS)
-    assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0, 0.1)}
+    assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0, 0.1, {"gpu,other": 0.05})}
     assert found.states == {"cpu": "ready", "gpu": "waking"}
     assert found.good == {"cpu": 5, "gpu": 0}
 
@@ -168,7 +175,7 @@ def test_a_number_that_cannot_be_right_is_no_answer(name: str, value: str) -> No
 
 def test_an_older_gateway_that_does_not_tell_what_it_never_saw_is_heard() -> None:
     found = parse_report(replaced("tandem_demand_unseen_replicas", "gone"), POOLS)
-    assert found.demands["gpu"] == Demand(0.15, 0.0, 0)
+    assert found.demands["gpu"] == Demand(0.15, 0.0, 0, 0.0, {"gpu,other": 0.05})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.cold_start import ColdStart, Server
 from serving.decisions.demand import Demand, Gateway, Gateways
 from serving.decisions.scaling import Scaling
-from serving.decisions.wake import Change
+from serving.decisions.sizes import Change
 from serving.errors import UserError
 from serving.ports import free_ports
 from tests.local.harness import wait_until

@@ -28,7 +28,7 @@ from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
 from serving.decisions import demand, scaling
-from serving.decisions.scaling import pool_groups
+from serving.decisions.sizes import sizes_of
 from serving.decisions.wake import WakeRules
 from serving.local.environments import ENGINES, Environment
 from serving.ports import free_ports
@@ -69,7 +69,7 @@ class Scaler:
         cluster._is_over = True  # there is none
         rules = WakeRules(patience_s=0.5)
         reconciler = Reconciler(
-            GatewayNames(self._urls), cluster, pool_groups(pools), self.state, lambda: None, self.said.append, rules
+            GatewayNames(self._urls), cluster, sizes_of(pools), self.state, lambda: None, self.said.append, rules
         )
         task = asyncio.ensure_future(reconciler.run())
         await self._stop.wait()

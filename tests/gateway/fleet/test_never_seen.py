@@ -42,6 +42,25 @@ def test_what_a_pool_that_was_never_seen_might_answer_is_demand_for_it() -> None
     asyncio.run(run())
 
 
+def test_demand_that_some_of_several_pools_may_answer_is_told_apart() -> None:
+    async def run() -> None:
+        pools = {"cpu": [OddTriton()], "gpu": [OddTriton(kind="KIND_GPU")], "other": [OddTriton(models=["n-fp32"])]}
+        async with gateway_of(pools) as gateway:
+            for _ in range(5):
+                assert (await ask(gateway)).status == 200
+            shared = {
+                pool.name: {names: number > 0.0 for names, number in pool.demand_shared_replicas.items()}
+                for pool in gateway._pool_gauges()
+            }
+            assert shared == {"cpu": {"cpu,gpu": True}, "gpu": {"cpu,gpu": True}, "other": {}}
+            assert demand(gateway, "cpu")[1] == 0.0
+            for pool in ("cpu", "gpu"):
+                both = gateway.candidates.shared_demands["cpu,gpu"][pool].replicas(perf_counter())
+                assert both == pytest.approx(demand(gateway, pool)[0], rel=0.01)
+
+    asyncio.run(run())
+
+
 def test_who_is_refused_by_the_head_wakes_it_too_and_is_let_in_once_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

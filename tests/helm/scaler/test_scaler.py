@@ -11,10 +11,8 @@ import yaml
 
 from serving.cli import cli
 from serving.cluster.objects.pods import GATE, SCALED_BY
-from serving.cluster.preflight.checks import exit_status
-from serving.cluster.preflight.gpus import gpu_sizes
 from serving.cluster.preflight.requirements import requirements
-from serving.decisions.scaling import pool_groups, unweighed
+from serving.decisions.sizes import sizes_of
 from serving.settings import read_settings
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, Rendering
@@ -100,11 +98,10 @@ def test_it_reads_the_gateways_configuration_and_starts_anew_with_another(render
 
 def test_the_pool_that_sleeps_is_weighed_against_the_one_that_is_there(it: Rendering, tmp_path: Path) -> None:
     (tmp_path / "tandem.yaml").write_text(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    groups = pool_groups(read_settings(tmp_path / "tandem.yaml").pools)
-    (pair,) = [group.pair for group in groups]
-    assert (pair.steady, pair.coming) == ("cpu", "gpu")
-    assert (pair.supply.min_replicas, pair.supply.max_replicas) == (2, 2)
-    assert (pair.coming_supply.min_replicas, pair.coming_supply.max_replicas) == (0, 4)
+    sizes = sizes_of(read_settings(tmp_path / "tandem.yaml").pools)
+    bounds = {name: (supply.min_replicas, supply.max_replicas) for name, supply in sizes.supplies.items()}
+    assert bounds == {"cpu": (2, 2), "gpu": (0, 4)}
+    assert sizes.coming == {"gpu"}
 
 
 def test_an_old_scaler_tells_until_a_new_one_can_and_no_budget_keeps_its_node(it: Rendering) -> None:
@@ -137,9 +134,7 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
         assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
 
 
-def test_of_several_gpu_pools_the_one_that_is_weighed_is_the_one_that_preflight_names(
-    render: Render, tmp_path: Path
-) -> None:
+def test_gpu_pools_of_all_sizes_are_weighed(render: Render, tmp_path: Path) -> None:
     sleeps: Object = {"enabled": True, "by": "keda", "minReplicas": 0}
     size: Object = {"device": "gpu", "models": ["digits-fp16"], "autoscaling": sleeps}
     keda: Object = {"kedaFrom": [{"namespaceSelector": {}}]}
@@ -150,13 +145,7 @@ def test_of_several_gpu_pools_the_one_that_is_weighed_is_the_one_that_preflight_
     }
     made = render(values)
     (tmp_path / "tandem.yaml").write_text(made.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    groups = pool_groups(read_settings(tmp_path / "tandem.yaml").pools)
-    assert (groups[0].pair.coming, unweighed(groups)) == ("a10", ("h100",))
-    (finding,) = gpu_sizes(requirements(made.objects, "mine"))
-    assert "weighs a10 alone" in finding.found
-    assert exit_status([finding]) == 0
-    values["pools"]["h100"] = {**size, "autoscaling": {"enabled": False}}
-    assert gpu_sizes(requirements(render(values).objects, "mine")) == ()
+    assert sizes_of(read_settings(tmp_path / "tandem.yaml").pools).coming == {"a10", "h100"}
 
 
 def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it(render: Render) -> None:
@@ -213,7 +202,6 @@ def test_it_may_change_its_pools_its_lease_and_pods_gates_alone(alone: Rendering
 
 def test_preflight_knows_that_a_pool_without_a_number_may_become_one(alone: Rendering) -> None:
     found = requirements(alone.objects, "mine")
-    assert found.gpu_pools == {"gpu": True}
     assert {it.owner: it.count for it in found.pods}["deployment tandem-gpu"] == 1
 
 

@@ -1,0 +1,351 @@
+"""How many servers should each of many pools have now? The rules of `wake.py` where there are more than one CPU pool and one GPU pool.
+
+All pools of all sizes are weighed at once (`fleet.cheapest_mix`): a pool that would be cheaper is woken when staying has cost as much as
+its cold starts would, or after `patience_s` where the demand is more than there is; one that is not in the cheapest mix goes when keeping
+it has cost as much, and only when nothing is awaited that may replace it. What does not come is replaced at once, by the cheapest of the
+rest, and still asked for. Rule: of one CPU pool and one GPU pool it decides as `wake.next_target` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Literal
+
+from serving.decisions.break_even import break_even_load
+from serving.decisions.demand import Demand, Demands
+from serving.decisions.fleet import (
+    EPSILON,
+    Load,
+    Mix,
+    ModelLoad,
+    Shortage,
+    Supply,
+    cheapest_mix,
+    obtainable,
+)
+from serving.decisions.prices import EQUAL_PER_HOUR, HOUR_S
+from serving.decisions.wake import WAKE_RULES, WakeRules
+from serving.settings import PoolSettings, comes_and_goes
+
+GIVE_UP_RATIO = 2.0  # cold starts without a server more: it cannot be had; one is told as a mean; a guess, not measured
+LEAST_GIVE_UP_S = (
+    60.0  # the same at least, because a cold start of a node that is there says nothing of one to buy; a guess
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What can be had of each pool, and which of them come and go."""
+
+    supplies: Mapping[str, Supply]
+    coming: frozenset[str]
+
+
+GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
+COLD_START_S = 40.0  # an image that is there, and a model; a guess, not measured
+
+
+def sizes_of(pools: Mapping[str, PoolSettings]) -> Sizes:
+    coming = frozenset(name for name, pool in pools.items() if comes_and_goes(name, pool))
+    return Sizes({name: replace(supply_of(name, it), has_gpu=name in coming) for name, it in pools.items()}, coming)
+
+
+def supply_of(name: str, pool: PoolSettings) -> Supply:
+    is_coming = comes_and_goes(name, pool)
+    least = pool.min_replicas
+    if least is None:
+        least = 0 if is_coming else min(1, pool.max_replicas or 1)
+    most = pool.max_replicas
+    if most is None:
+        most = max(least, len(pool.urls))
+    cold_start_s = pool.cold_start_s
+    if cold_start_s is None:
+        cold_start_s = GPU_COLD_START_S if is_coming else COLD_START_S
+    price = pool.price_per_hour or EQUAL_PER_HOUR
+    return Supply(price, min(least, most), most, cold_start_s, pool.min_billing_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Servers that are wanted and do not answer: since when, and how many answered then."""
+
+    since: float
+    num_ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTarget:
+    """Servers wanted now by pool, and what must be remembered until the next look, as in `wake.Target`.
+
+    `since`: when the number of a pool that comes and goes last changed; `low_since`: since when fewer would do, of a pool that is always
+    there.
+    """
+
+    replicas: Mapping[str, int]
+    at: float = 0.0
+    cost_of_staying: float = 0.0
+    short_s: float = 0.0
+    since: Mapping[str, float] = field(default_factory=dict)
+    low_since: Mapping[str, float] = field(default_factory=dict)
+    wakes: tuple[float, ...] = ()
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    shortages: tuple[Shortage, ...] = ()
+
+
+def next_fleet(
+    old: FleetTarget, now: float, demands: Demands, sizes: Sizes, rules: WakeRules = WAKE_RULES
+) -> FleetTarget:
+    """To be asked every second or so."""
+    waiting = _waiting(old, now, demands, sizes.coming)
+    shortages = _shortages(now, waiting, sizes)
+    supplies = obtainable(sizes.supplies, shortages, now)
+    lacking = {it.pool for it in shortages}
+    was = {name: within(supply, old.replicas[name]) for name, supply in sizes.supplies.items()}
+    had = {name: within(supply, was[name]) for name, supply in supplies.items()}
+    models = model_loads(demands)
+    ideal = advised_mix(models, demands, was, sizes, rules)
+    best = advised_mix(models, demands, had, replace(sizes, supplies=supplies), rules) if lacking else ideal
+    staying = _with(had, models, supplies, sizes, rules)
+    passed_s = max(0.0, now - old.at)
+    is_short = staying.short > best.short + EPSILON
+    short_s = old.short_s + passed_s if is_short else max(0.0, old.short_s - passed_s)
+    saved = max(0.0, staying.price_per_hour - best.price_per_hour) * passed_s / HOUR_S
+    more = [name for name in sizes.coming if best.replicas[name] > was[name]]
+    fewer = [name for name in sizes.coming if max(best.replicas[name], ideal.replicas[name]) < was[name]]
+    cost, wakes = 0.0, tuple(at for at in old.wakes if at > now - HOUR_S)
+    wanted = {name: was[name] for name in sizes.coming}
+    if more:
+        cost = max(0.0, old.cost_of_staying) + saved
+        is_replaced = bool(lacking - {it.pool for it in old.shortages})  # what was decided cannot be had
+        pays = cost > 0 and cost >= _price_of_change(more, was, best, supplies)
+        if pays or is_replaced or (is_short and short_s >= rules.patience_s):
+            wanted |= {name: best.replicas[name] for name in more}
+            wakes = (*wakes, now)
+    elif fewer:
+        cost = min(0.0, old.cost_of_staying) - saved
+        is_awaited = any(
+            name not in lacking and was[name] > demands[name].num_ready for name in sizes.coming.difference(fewer)
+        )
+        free = [
+            name for name in fewer if not (is_awaited or _is_held(name, now, old, supplies[name], rules, len(wakes)))
+        ]
+        if free and -cost >= _price_of_change(free, was, best, supplies):
+            wanted |= {name: max(best.replicas[name], ideal.replicas[name]) for name in free}
+    there = {name: min(number, demands[name].num_ready) for name, number in wanted.items()}
+    bridging = (
+        staying if there == {name: had[name] for name in there} else _with(there, models, supplies, sizes, rules)
+    ).replicas
+    is_handed_over = any(wanted.values()) and there == wanted
+    hold_s = rules.handover_s if is_handed_over else rules.cpu_hold_s
+    steady = {name: supply for name, supply in supplies.items() if name not in sizes.coming}
+    low_since = _low_since(old, now, was, bridging, steady, hold_s)
+    wanted |= {name: was[name] if name in low_since else bridging[name] for name in steady}
+    changed = [name for name in sizes.coming if wanted[name] != old.replicas[name]]
+    if changed:
+        cost = short_s = 0.0
+    return FleetTarget(
+        {name: wanted[name] for name in supplies},
+        now,
+        cost,
+        short_s,
+        {**old.since, **dict.fromkeys(changed, now)},
+        low_since,
+        wakes,
+        waiting,
+        shortages,
+    )
+
+
+def _low_since(
+    old: FleetTarget,
+    now: float,
+    was: Mapping[str, int],
+    needed: Mapping[str, int],
+    steady: Mapping[str, Supply],
+    hold_s: float,
+) -> dict[str, float]:
+    """Pools that are always there and keep their servers, though fewer would do: since when."""
+    low = {name: old.low_since.get(name, now) for name in steady if needed[name] < was[name]}
+    return {name: since for name, since in low.items() if now - since < max(hold_s, steady[name].min_billing_s)}
+
+
+def within(supply: Supply, number: int) -> int:
+    return min(max(number, supply.min_replicas), supply.max_replicas)
+
+
+def model_loads(demands: Demands) -> list[ModelLoad]:
+    """One for each set of pools that some traffic may go to: one alone, several, or all of them."""
+    shared: dict[str, dict[str, float]] = {}
+    for_all: dict[str, float] = {}
+    for name, demand in demands.items():
+        for names, servers in demand.shared_replicas.items():
+            shared.setdefault(names, {})[name] = servers
+        for_all[name] = demand.replicas - demand.only_replicas - sum(demand.shared_replicas.values())
+    sets = [for_all, *shared.values()]
+    sets += [{name: demand.only_replicas} for name, demand in demands.items()]
+    loads = [{name: servers for name, servers in each.items() if servers > EPSILON} for each in sets]
+    return [ModelLoad(each) for each in loads if each]
+
+
+def advised_mix(
+    models: Sequence[ModelLoad], demands: Demands, was: Mapping[str, int], sizes: Sizes, rules: WakeRules
+) -> Mix:
+    """The cheapest mix; of a pool that nobody has seen one server, or as many as are needed for sure, as in `wake.advised`."""
+    unseen = [name for name in sizes.supplies if name in sizes.coming and demands[name].unseen_replicas > 0]
+
+    def cheapest(of: Sequence[ModelLoad], supplies: Mapping[str, Supply]) -> Mix:
+        return cheapest_mix(of, supplies, (), rules.max_load_ratio)
+
+    if not unseen:
+        return cheapest(models, sizes.supplies)
+    known = model_loads({name: _known(demand) if name in unseen else demand for name, demand in demands.items()})
+    for_sure = cheapest(known, sizes.supplies).replicas
+    careful = dict(sizes.supplies)
+    for name in unseen:
+        supply = careful[name]
+        most = max(1, was[name], supply.min_replicas, for_sure[name])
+        careful[name] = replace(supply, max_replicas=min(most, supply.max_replicas))
+    mixes = [cheapest(models, careful)]
+    for name in unseen:
+        if mixes[0].replicas[name] == 0 and careful[name].max_replicas > 0:
+            tried = {**careful, name: replace(careful[name], min_replicas=1, max_replicas=1)}
+            hoped = model_loads({other: _known(it) if other == name else it for other, it in demands.items()})
+            mixes.append(cheapest(hoped, tried))
+    return min(mixes, key=lambda mix: (round(mix.short, 6), mix.price))
+
+
+def _known(demand: Demand) -> Demand:
+    """As if what nobody knows took next to nothing: it is of all pools first, then of some."""
+    for_all = demand.replicas - demand.only_replicas - sum(demand.shared_replicas.values())
+    left, shared = demand.unseen_replicas, {}
+    parts = {"": for_all, **demand.shared_replicas}
+    for names, servers in parts.items():
+        shared[names] = servers if servers <= EPSILON else max(NEXT_TO_NOTHING, servers - max(0.0, left))
+        left -= max(0.0, servers)
+    replicas = demand.only_replicas + sum(shared.values())
+    del shared[""]
+    return replace(demand, replicas=replicas, shared_replicas=shared, unseen_replicas=0.0)
+
+
+NEXT_TO_NOTHING = 1e-6  # of a server: it runs there, so it is not nothing
+
+
+def _with(
+    coming: Mapping[str, int],
+    models: Sequence[ModelLoad],
+    supplies: Mapping[str, Supply],
+    sizes: Sizes,
+    rules: WakeRules,
+) -> Mix:
+    """So many servers of the pools that come and go, and of the others as many as carry the rest for the least money."""
+    fixed = {
+        name: replace(supply, min_replicas=coming[name], max_replicas=coming[name]) if name in sizes.coming else supply
+        for name, supply in supplies.items()
+    }
+    return cheapest_mix(models, fixed, (), rules.max_load_ratio)
+
+
+def _price_of_change(names: Iterable[str], was: Mapping[str, int], best: Mix, supplies: Mapping[str, Supply]) -> float:
+    """Of the cold starts of as many servers."""
+    return sum(
+        supplies[name].price_per_hour * supplies[name].cold_start_s / HOUR_S * abs(best.replicas[name] - was[name])
+        for name in names
+    )
+
+
+def _is_held(name: str, now: float, old: FleetTarget, supply: Supply, rules: WakeRules, num_wakes: int) -> bool:
+    """Whether a pool may not have fewer servers now, though it would be cheaper."""
+    is_young = now - old.since.get(name, -inf) < max(rules.hold_s, supply.min_billing_s)
+    return is_young or num_wakes >= rules.max_wakes_per_hour
+
+
+def _waiting(old: FleetTarget, now: float, demands: Demands, coming: Iterable[str]) -> dict[str, Waiting]:
+    """A server more than before that answers, and the waiting begins anew."""
+    found = {}
+    for name in coming:
+        before, num_ready = old.waiting.get(name), demands[name].num_ready
+        if old.replicas[name] > num_ready:
+            has_begun = before is None or num_ready > before.num_ready or old.since.get(name, -inf) > before.since
+            found[name] = Waiting(now, num_ready) if before is None or has_begun else before
+    return found
+
+
+def _shortages(now: float, waiting: Mapping[str, Waiting], sizes: Sizes) -> tuple[Shortage, ...]:
+    """As long as it is waited for and nothing comes. It is still asked for: when it comes, it can be had."""
+    return tuple(
+        Shortage(name, now, it.num_ready)
+        for name, it in sorted(waiting.items())
+        if now - it.since >= max(LEAST_GIVE_UP_S, GIVE_UP_RATIO * sizes.supplies[name].cold_start_s)
+    )
+
+
+Reason = Literal["short", "pays", "might_pay", "does_not_pay", "idle", "replaces"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another number of servers is wanted of a pool. `reason`: what it went by, in a word."""
+
+    pool: str
+    before: int
+    after: int
+    reason: Reason
+    sentence: str
+
+
+def fleet_changes(
+    old: FleetTarget, new: FleetTarget, demands: Demands, sizes: Sizes, rules: WakeRules = WAKE_RULES
+) -> list[Change]:
+    """One for each pool of which another number is wanted."""
+    changed = [name for name, number in new.replicas.items() if number != old.replicas[name]]
+    if not changed:
+        return []
+    models, lacking = model_loads(demands), [it.pool for it in new.shortages]
+    is_short = _with(old.replicas, models, sizes.supplies, sizes, rules).short > EPSILON
+    by_upper_bounds = cheapest_mix(models, sizes.supplies, (), rules.max_load_ratio).replicas
+    found = []
+    for name in changed:
+        before, after = old.replicas[name], new.replicas[name]
+        reason: Reason = "does_not_pay"
+        if name not in sizes.coming:
+            reason = "short" if after > before else "idle"
+        elif after > before and lacking:
+            reason = "replaces"
+        elif after > before and not is_short:
+            reason = "might_pay" if by_upper_bounds[name] < after else "pays"
+        elif after > before:
+            reason = "short"
+        found.append(
+            Change(name, before, after, reason, _sentence(name, after, reason, demands, sizes, lacking, rules))
+        )
+    return found
+
+
+def _sentence(
+    name: str, after: int, reason: Reason, demands: Demands, sizes: Sizes, lacking: Sequence[str], rules: WakeRules
+) -> str:
+    told, demand = f"{name}: {_counted(after)}", f"demand {demands[name].replicas:.2g} servers"
+    if name not in sizes.coming:
+        return f"{told} would do ({demand})"
+    if reason == "might_pay":
+        return f"{told} might pay, which shows when it is there ({demand} at most)"
+    if reason == "replaces":
+        return f"{told} would pay while no more of {', '.join(lacking)} can be had ({demand})"
+    return f"{told} would pay ({demand}{_break_even(name, demands, sizes, rules)})"
+
+
+def _break_even(name: str, demands: Demands, sizes: Sizes, rules: WakeRules) -> str:
+    """Of one pool of each kind; between more there are as many as there are mixes."""
+    steady = [other for other in sizes.supplies if other not in sizes.coming]
+    if len(steady) != 1 or len(sizes.coming) != 1:
+        return ""
+    ours, theirs = demands[steady[0]], demands[name]
+    load = Load(ours.replicas, theirs.replicas, theirs.only_replicas, ours.only_replicas)
+    pays_from = break_even_load(load, sizes.supplies[steady[0]], sizes.supplies[name], rules.max_load_ratio)
+    return "" if pays_from is None else f", break-even {pays_from:.2g}"
+
+
+def _counted(number: int) -> str:
+    return "no server" if number == 0 else f"{number} server" if number == 1 else f"{number} servers"
