@@ -58,7 +58,7 @@ def test_a_pool_without_a_deployment_is_told_and_left_out(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        pytest.param(403, b"{}", "this account may not see deployments of namespace default", id="no leave"),
+        pytest.param(403, b'{"kind": "Status"}', "this account may not see deployments of namespace default", id="no leave"),
         pytest.param(401, b"{}", "sign in again", id="unknown user"),
         pytest.param(
             200, listing(deployment("gpu", release="a"), deployment("gpu", release="b")), "name one with --release", id="two"

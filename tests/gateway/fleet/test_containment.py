@@ -91,7 +91,7 @@ def test_a_long_execution_for_another_gateway_is_never_killed(environment: Envir
             )
         one, other = gateways
         with ThreadPoolExecutor(1) as batch:
-            long = batch.submit(poison.answer, other.url, "loop", poison.rounds(1_500_000), LONG)
+            long = batch.submit(poison.answer, other.url, "loop", poison.rounds(4_000_000), LONG)
             wait_until(
                 lambda: 'tandem_in_flight{pool="cpu"} 1' in other.ask("/metrics").body.decode(), "it is under way"
             )
