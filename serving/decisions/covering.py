@@ -3,7 +3,7 @@
 Branch and bound over the numbers, by linear programs in which they may be fractions. Such a program is a transport: each task's shares add
 up to one, each unit's load is within its number. The dual simplex method solves it, from where each task is at the unit that is cheapest
 for it; a branch begins where its parent ended. A key share stands for each task (generalised upper bounds), so that a step inverts a matrix
-of the units alone. HiGHS takes 2 to 6 s for 20 units and 100 tasks (SciPy 1.17, on a core that others shared).
+of the units alone. HiGHS takes 1.7 to 6 s for 20 units and 100 tasks, once over 10 (SciPy 1.17, on shared cores).
 
 Rule: arrays in, arrays out, and no clock: the same question has the same answer, however busy the machine is.
 """
