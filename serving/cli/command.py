@@ -10,7 +10,7 @@ import sys
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, inventory, keys, models, serve
+from serving.cli import campaigns, cluster, decisions, inventory, keys, models, runs, serve
 from serving.cli.lazy import lacking, stop
 from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
@@ -25,6 +25,9 @@ def cli() -> None:
 for verb in (
     serve.gateway,
     serve.up,
+    runs.status,
+    runs.logs,
+    runs.stop,
     serve.triton,
     serve.environment,
     models.export,
@@ -47,7 +50,7 @@ def main() -> None:
     try:
         check_environment()
         reach_loopback_directly()
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="tandem", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:  # a group alone: what it has is told, and nothing was done
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         sys.exit(2)

@@ -116,15 +116,21 @@ def gateway(**options: Any) -> None:
 @NO_AUTH
 @ALLOWED_HOSTS
 @NO_MEASURE
-def up(**options: Any) -> None:
+@click.option(
+    "--detach", "-d", "is_detached", is_flag=True, help="Serve in the background: the prompt is back when it serves."
+)
+def up(is_detached: bool, **options: Any) -> None:
     """Serve a model repository here: embedded Triton for each pool and the gateway, until Ctrl-C.
 
     A gateway or a pool that dies is started again, and the others go on meanwhile; one that dies at every start ends it, with the cause,
     unless another pool serves. Logs lie in ~/.local/state/tandem/runs (TANDEM_STATE moves them): at most 15 MB for each process, and
     200 MB of runs that are over.
     """
+    parent = room("serving.local.detach").split() if is_detached else None
+    if isinstance(parent, int):
+        sys.exit(parent)
     local = room("serving.local.up")
-    sys.exit(local.run(local.UpOptions(**options)))
+    sys.exit(local.run(local.UpOptions(**options, parent=parent)))
 
 
 @click.command()

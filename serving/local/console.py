@@ -120,8 +120,9 @@ def welcome(
     wants_key: bool = False,
     is_ready: bool = True,
     not_loaded: Iterable[str] = (),
+    end: str = "Ctrl-C stops it",
 ) -> list[str]:
-    """`grpc`: where it is spoken, or why it is not. `page`: the address of the page. `not_loaded`: a line for each."""
+    """`grpc`: where it is spoken, or why it is not. `page`: the address of the page. `not_loaded`: a line for each. `end`: how it ends."""
     lines = [
         f"ready in {took_s:.1f} s: {url}" if is_ready else f"not ready: {url}",
         *(f"  {line}" for line in not_loaded),
@@ -138,7 +139,7 @@ def welcome(
     lines.append(f"  {curl_command(url, variants, wants_key=wants_key)}")
     if right := expected_answer(variants):
         lines += [f"  ({right})"]
-    return [*lines, "", f"logs: {logs}", "Ctrl-C stops it"]
+    return [*lines, "", f"logs: {logs}", end]
 
 
 # -- what changes later -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`tandem up`: a Triton per pool and the gateway before them, in the foreground, until Ctrl-C.
+"""`tandem up`: a Triton per pool and the gateway before them, until Ctrl-C, or in the background until `tandem stop`.
 
 It prepares what takes long, starts `tandem triton` and `tandem gateway` as children with their output in log files, waits
 until the gateway is ready, and stops the gateway first, so that no accepted request is lost. Keep: whatever fails, one
@@ -36,11 +36,12 @@ from serving.local.console import (
     read_status,
     welcome,
 )
+from serving.local.detach import Parent
 from serving.local.devices import device_name, gpu_name
-from serving.local.logs import Output, run_folder
+from serving.local.logs import LogFile, Output, run_folder
 from serving.local.pool_options import Pool, UpConfig, for_gateway, overrides_of, read_pools
 from serving.local.processes import Nursery
-from serving.local.runs import Run, announce
+from serving.local.runs import Run, announce, found
 from serving.local.services import Service, Services
 from serving.local.triton import prepare
 from serving.ports import free_ports, require_free
@@ -82,6 +83,7 @@ class UpOptions:
     may_measure: bool = True
     allow_missing: bool = False
     triton_words: bool = False
+    parent: Parent | None = None  # that waits for it to serve, of one in the background
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def run(options: UpOptions) -> int:
         settings = config.settings(pools)
         if options.keys is not None:
             read(options.keys)  # what is wrong with it is told before anything is started
-        require_free(options.host, options.port, "--port")
+        _require_port(options)
         grpc = Grpc.of(options)
         repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
@@ -133,6 +135,20 @@ def run(options: UpOptions) -> int:
                 )
         session = Session(options, grpc, config, pools, repository, console, progress, began_s)
         return asyncio.run(session.run())
+
+
+def _require_port(options: UpOptions) -> None:
+    """Raises UserError where it is taken: by whom, where that is a `tandem up` of ours."""
+    try:
+        require_free(options.host, options.port, "--port")
+    except UserError:
+        for other in found():
+            if other.is_alive and other.run.port == options.port:
+                raise UserError(
+                    f"port {options.port} is served by a `tandem up` already (process {other.run.process.pid}, {other.run.repository}): "
+                    f"end it with `tandem stop --port {options.port}`, or choose another port with --port"
+                ) from None
+        raise
 
 
 class Session:
@@ -166,6 +182,7 @@ class Session:
         if options.keys is not None:
             self._key, self._for_gateway[OWN_KEY] = make_own()
         self._folder = run_folder()
+        self._log = LogFile(self._folder / "up.log", self._print)
         self._started: list[str] = []  # addresses of our Tritons
         self._is_ready = False
         self._not_loaded: list[NotLoaded] | None = None
@@ -175,7 +192,7 @@ class Session:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled)
-        run = Run(str(self._repository), self._admin_url)
+        run = Run(str(self._repository), self._admin_url, self._url)
         with Nursery() as nursery, announce(self._folder, run):
             self._services = Services(
                 nursery, Path(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
@@ -191,6 +208,9 @@ class Session:
                 stopped.cancel()
                 if not self._stop.is_set():
                     next(task for task in serving if task.done()).result()
+            except TandemError as error:
+                self._log.write(f"tandem: {error}")
+                raise
             finally:
                 for task in serving:
                     task.cancel()
@@ -204,11 +224,18 @@ class Session:
         self._progress.done()
         for line in self._welcome():
             self._say(line)
+        if self._options.parent is not None:
+            self._options.parent.let_go(0 if self._is_ready else 1)
         await print_changes(
             self._admin_url, self._settings, self._say, self._key, is_there=lambda: self._gateway.serves
         )
 
     def _say(self, line: str) -> None:
+        """To whoever watches, and into a log, so that it can be read later."""
+        self._print(line)
+        self._log.write(line)
+
+    def _print(self, line: str) -> None:
         """On a terminal that is gone, or in a file on a full disk, it is lost."""
         with contextlib.suppress(OSError):
             self._console.print(line, markup=False)
@@ -365,6 +392,9 @@ class Session:
             wants_key=self._key is not None,
             is_ready=self._is_ready,
             not_loaded=[str(failure) for failure in self._not_loaded or []],
+            end="Ctrl-C stops it"
+            if self._options.parent is None
+            else f"stop it: tandem stop --port {self._options.port}",
         )
 
     def _describe(self, pool: Pool) -> str:

@@ -120,8 +120,12 @@ class Program:
         return self.process.wait(limit_s)
 
     def family(self) -> dict[int, int]:
+        return self.family_of(self.pid)
+
+    @staticmethod
+    def family_of(pid: int) -> dict[int, int]:
         """{process: start time} of it and everything below it."""
-        found, new = {}, [self.pid]
+        found, new = {}, [pid]
         while new:
             pid = new.pop()
             if (seen := stat(pid)) is not None and seen.is_alive:
