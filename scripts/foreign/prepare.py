@@ -125,7 +125,7 @@ def nudenet() -> Asked:
 
 
 def ddddocr() -> Asked:
-    grey = rows.lines(12, 64, 200).mean(axis=3, keepdims=True)
+    grey = rows.lines(20, 64, 200).mean(axis=3, keepdims=True)
     data = {"input1": rows.scaled(grey, 127.5, 127.5)[:, None]}  # each a whole input, whose batch is 1
     return as_it_came(package("ddddocr") / "common.onnx", data, one_by_one=True)
 
@@ -146,17 +146,17 @@ def dnsmos() -> Asked:
 
 
 def plcmos() -> Asked:
-    frames = np.stack([rows.spectra(rows.sound(5, seed), 512, 160)[None, None] for seed in range(8)])
-    raters = np.random.default_rng(0).normal(size=(8, 1, 64)).astype(np.float32)
+    frames = np.stack([rows.spectra(rows.sound(5, seed), 512, 160)[None, None] for seed in range(20)])
+    raters = np.random.default_rng(0).normal(size=(20, 1, 64)).astype(np.float32)
     data = {"degraded_audio": np.log(frames + 1e-3), "rater_embed": raters}
     return as_it_came(package("speechmos") / "plcmos_models/plcmos_v2.onnx", data, one_by_one=True)
 
 
 def aecmos() -> Asked:
     mels = np.stack(
-        [np.stack([rows.spectra(rows.sound(5, 3 * seed + part), 318, 160) for part in range(3)]) for seed in range(8)]
+        [np.stack([rows.spectra(rows.sound(5, 3 * seed + part), 318, 160) for part in range(3)]) for seed in range(20)]
     )
-    data = {"input": np.log(mels + 1e-3)[:, None], "h0": np.zeros((8, 4, 1, 64), np.float32)}
+    data = {"input": np.log(mels + 1e-3)[:, None], "h0": np.zeros((20, 4, 1, 64), np.float32)}
     return as_it_came(package("speechmos") / "aecmos_models/Run_1663915512_Stage_0.onnx", data, one_by_one=True)
 
 
@@ -184,7 +184,7 @@ def _nmp(kind: str) -> Path:
 
 
 def _notes() -> Array:
-    return np.stack([rows.sound(3, seed)[:43844, None] for seed in range(12)])
+    return np.stack([rows.sound(3, seed)[:43844, None] for seed in range(20)])
 
 
 def minilm_int8() -> Asked:
@@ -231,7 +231,7 @@ def _mediapipe(name: str) -> Path:
 
 
 def _photographs(shape: Array) -> Array:
-    return rows.photos(12, int(shape[1]), int(shape[2])).astype(np.float32) / 255
+    return rows.photos(20, int(shape[1]), int(shape[2])).astype(np.float32) / 255
 
 
 def _lite(file: Path, made: Callable[[Array], Array]) -> Asked:
@@ -335,7 +335,7 @@ def torchvision_resnet18() -> Asked:
 
 
 def torchvision_deeplab() -> Asked:
-    return by_torch(_nets().torchvision_deeplab, _imagenet(8), ("out",))
+    return by_torch(_nets().torchvision_deeplab, _imagenet(20), ("out",))
 
 
 def timm_convnext() -> Asked:

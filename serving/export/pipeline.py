@@ -17,7 +17,7 @@ from serving import __version__
 from serving.errors import GateRefused, UserError
 from serving.export import load_check, onnx_session, pool_gates, variant_files, variants
 from serving.export.data.dataset import Dataset
-from serving.export.exported_model import Arrays, ExportedModel
+from serving.export.exported_model import Arrays, ExportedModel, num_rows
 from serving.export.gates.graph import check_graph
 from serving.export.job import AUTO, ExportJob, ExportSpec
 from serving.export.judge import OPENVINO, GatedCandidate, Judge
@@ -63,10 +63,11 @@ class VariantSearch:
             else:
                 self.left_out[precision] = str(reason)
             return None
-        except CalibrationMissing as reason:
+        except CalibrationMissing as missing:
+            told = CalibrationMissing(missing.reason, num_rows(self._job.data.inputs if self._job.data else {}))
             if self._job.spec.precisions is not None:  # asked for by name: the user has to give some
-                raise
-            self.left_out[precision] = str(reason)
+                raise told from None
+            self.left_out[precision] = str(told)
             return None
         if not passed:
             if precision == "int8" and self._attempts.refusals:

@@ -77,6 +77,16 @@ def test_a_file_becomes_a_model_with_its_variants_and_its_data(
     assert {row.ratio for row in fp32.record.speed} <= {1.0}
 
 
+def test_too_few_rows_to_judge_and_calibrate_are_counted(
+    exported: ExportedModel, held_out: Dataset, tmp_path: Path
+) -> None:
+    few = Dataset("few", held_out.rows(0, 15), None)
+    with pytest.raises(UserError, match=r"--data of 16 rows or more \(it has 15\)"):
+        export(exported, few, tmp_path)
+    enough = Dataset("enough", held_out.rows(0, 16), None)
+    assert len(export(exported, enough, tmp_path).published) == 2
+
+
 def test_tf32_is_fp32s_file_for_cards_alone_judged_with_rounded_factors(
     exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:

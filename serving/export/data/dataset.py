@@ -27,6 +27,7 @@ MAX_BYTES = 2 * 2**30
 
 CALIBRATION_SHARE = 5  # one row of so many calibrates
 MIN_CALIBRATION_ROWS = 4  # fewer say nothing about the range of an activation (guess, not measured)
+MIN_ROWS_TO_DIVIDE = CALIBRATION_SHARE * (MIN_CALIBRATION_ROWS - 1) + 1
 MAX_CALIBRATION_ROWS = 256  # ranges settle long before (guess, not measured)
 
 
@@ -65,10 +66,10 @@ class Dataset:
 
     def divided(self) -> tuple[Dataset, Mapping[str, NDArray[Any]] | None]:
         """(what judges, what calibrates): some rows of this one, which it then loses; None where it has too few."""
+        if self.num_samples < MIN_ROWS_TO_DIVIDE:
+            return self, None
         rows = np.arange(self.num_samples)
         calibrating = rows[::CALIBRATION_SHARE][:MAX_CALIBRATION_ROWS]
-        if len(calibrating) < MIN_CALIBRATION_ROWS:
-            return self, None
         judging = np.setdiff1d(rows, calibrating)
         inputs = {name: values[judging] for name, values in self.inputs.items()}
         labels = None if self.labels is None else self.labels[judging]

@@ -25,6 +25,7 @@ from serving.export.sources.checks import (
     check_tensorflow,
     check_trees,
     library_in_pickle,
+    library_of_file,
 )
 from serving.repository import CLASSIFICATION, EMBEDDING, OTHER
 
@@ -50,8 +51,16 @@ _ENDINGS = {  # of files -> kind
     ".keras": "keras",
     ".tflite": "tensorflow",
     ".h5": "tensorflow",
+    ".hdf5": "tensorflow",
     ".ubj": "xgboost",
     ".cbm": "catboost",
+}
+_WEIGHTS = (
+    "weights alone say nothing of the net: write a function that makes it and loads them, module:FILE.py:FUNCTION"
+)
+_WAYS = {  # endings of files that are no source -> the way to one
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".safetensors"), _WEIGHTS),
+    **dict.fromkeys((".params", "-symbol.json"), "MXNet's own exporter writes .onnx, and docs/models.md says how"),
 }
 _FILES: dict[str, Any] = {  # kinds that are one file -> its check
     "onnx": check_onnx,
@@ -98,9 +107,19 @@ def _hint(spec: str) -> str:
         return ": its name has to end in .onnx, in small letters"
     if (prefix := _ENDINGS.get(Path(spec).suffix.lower())) and not colon:
         return f"; did you mean {prefix}:{spec}?"
-    if not colon and Path(spec, "config.json").is_file():
-        return f"; did you mean hf:{spec}?"
+    if not colon and (prefix := _kind_of_content(Path(spec))):
+        return f"; did you mean {prefix}:{spec}?"
+    if way := next((way for ending, way in _WAYS.items() if spec.lower().endswith(ending)), None):
+        return f": {way}"
     return nearest(kind, KINDS) if colon else f"; sources are: {SPELLINGS}"
+
+
+def _kind_of_content(path: Path) -> str | None:
+    if (path / "config.json").is_file():
+        return "hf"
+    if (path / "saved_model.pb").is_file():
+        return "tensorflow"
+    return library_of_file(path) if path.is_file() else None
 
 
 def _is_import(spec: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from serving.errors import EnvironmentFault, TandemError, UserError
+from serving.export.data.dataset import MIN_ROWS_TO_DIVIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,12 @@ class NothingToQuantise(UserError):
 class CalibrationMissing(UserError):
     """A static INT8 file needs to see inputs."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, num_judging: int = 0) -> None:
+        """`num_judging`: rows of --data, which are too few to give any away."""
+        self.reason = reason
+        given = f"--data of {MIN_ROWS_TO_DIVIDE} rows or more (it has {num_judging})" if num_judging else "--data"
         super().__init__(
-            f"int8: {reason} needs calibration data; give some inputs with --calibration, or --data, whose part that "
+            f"int8: {reason} needs calibration data; give some inputs with --calibration, or {given}, whose part that "
             "the gate does not use is then taken"
         )
 

@@ -38,7 +38,9 @@ def test_a_spelling_names_the_kind_and_the_rest(spec: str, expected: tuple[str, 
         ("", "'' is not a source"),
         ("hf:", "names nothing after 'hf:'"),
         ("sklern:x.pkl", "did you mean 'sklearn'"),
-        ("net.pt", "is not a source"),
+        ("net.pt", "module:FILE.py:FUNCTION"),
+        ("net.hdf5", "did you mean tensorflow:net.hdf5?"),
+        ("net-symbol.json", "MXNet's own exporter writes .onnx"),
         ("trees.pkl", "'trees.pkl' is not a source; did you mean sklearn:trees.pkl?"),
         ("net.keras", "did you mean keras:net.keras?"),
         ("trees.cbm", "did you mean catboost:trees.cbm?"),
@@ -53,7 +55,19 @@ def test_what_nothing_reads_is_refused_with_what_there_is(spec: str, says: str) 
         split(spec)
 
 
-def test_a_folder_of_transformers_without_the_kind_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match=re.escape(f"did you mean hf:{tmp_path}?")):
+@pytest.mark.parametrize(
+    ("file", "content", "kind"),
+    [("config.json", "{}", "hf"), ("saved_model.pb", "", "tensorflow")],
+)
+def test_a_folder_without_the_kind_is_recognised(tmp_path: Path, file: str, content: str, kind: str) -> None:
+    (tmp_path / file).write_text(content)
+    with pytest.raises(UserError, match=re.escape(f"did you mean {kind}:{tmp_path}?")):
         split(str(tmp_path))
+
+
+@pytest.mark.parametrize(("content", "kind"), [("tree\nversion=v4", "lightgbm"), ('{"learner":{', "xgboost")])
+def test_trees_without_the_kind_are_recognised_by_their_first_bytes(tmp_path: Path, content: str, kind: str) -> None:
+    trees = tmp_path / "trees.txt"
+    trees.write_text(content)
+    with pytest.raises(UserError, match=re.escape(f"did you mean {kind}:{trees}?")):
+        split(str(trees))
