@@ -10,7 +10,7 @@ import sys
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, inventory, keys, models, runs, serve
+from serving.cli import campaigns, cluster, decisions, doctor, inventory, keys, models, runs, serve
 from serving.cli.lazy import lacking, stop
 from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
@@ -29,6 +29,7 @@ for verb in (
     runs.logs,
     runs.stop,
     serve.triton,
+    doctor.doctor,
     serve.environment,
     models.export,
     inventory.models,

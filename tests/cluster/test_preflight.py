@@ -13,7 +13,7 @@ import yaml
 from serving.cluster.objects.namespace import Event, Limit, LimitRange, Quota, StorageClass, VolumeClaim
 from serving.cluster.objects.nodes import Node, NodePool, Taint
 from serving.cluster.objects.pods import ContainerSpec, Pod, PodSpec
-from serving.cluster.preflight.checks import MIN_SERVER_VERSION, Finding, State, exit_status
+from serving.cluster.preflight.checks import MIN_SERVER_VERSION, exit_status
 from serving.cluster.preflight.command import findings
 from serving.cluster.preflight.facts import (
     HTTP_ROUTE,
@@ -36,6 +36,7 @@ from serving.cluster.preflight.requirements import (
     with_gpu_pool,
 )
 from serving.cluster.snapshot import ClusterSnapshot
+from serving.documents.findings import Finding, State
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"

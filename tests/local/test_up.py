@@ -208,7 +208,7 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(
         "tandem.yaml",
         "gateway.log",
         "gateway.ready",
-        "serves.json",
+        "up.log",
         "triton-cpu.log",
         "triton-cpu.ready",
     }

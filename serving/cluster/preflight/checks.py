@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from serving.cluster.objects.fields import SHOWN, there_are
 from serving.cluster.objects.namespace import Event
@@ -26,24 +24,7 @@ from serving.cluster.preflight.facts import (
     Secret,
 )
 from serving.cluster.preflight.requirements import Kind, Requirements
-
-
-class State(StrEnum):
-    OK = "ok"
-    MISSING = "missing"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    name: str
-    state: State
-    found: str
-    fix: str | None = None  # None exactly where the state is ok
-    is_required: bool = True
-
-    def __post_init__(self) -> None:
-        assert (self.fix is None) == (self.state is State.OK), self
+from serving.documents.findings import Finding, State, lacks_required
 
 
 def unseen(name: str, what: str, command: str, is_required: bool = True) -> Finding:
@@ -54,10 +35,10 @@ def unseen(name: str, what: str, command: str, is_required: bool = True) -> Find
 
 def exit_status(found: Iterable[Finding]) -> int:
     """0 all that is required is there; 1 something is missing; 3 nothing is known to be, but not all could be seen."""
-    states = {it.state for it in found if it.is_required}
-    if State.MISSING in states:
+    listed = tuple(found)
+    if lacks_required(listed):
         return 1
-    return 3 if State.UNKNOWN in states else 0
+    return 3 if any(it.state is State.UNKNOWN and it.is_required for it in listed) else 0
 
 
 MIN_SERVER_VERSION = (1, 30)  # kubeVersion of helm/tandem/Chart.yaml, which says why; a test compares them

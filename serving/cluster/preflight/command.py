@@ -12,11 +12,12 @@ from serving.cluster.api import connect
 from serving.cluster.objects.fields import one_line
 from serving.cluster.objects.gpus import is_gpu
 from serving.cluster.preflight import checks
-from serving.cluster.preflight.checks import Finding, exit_status
+from serving.cluster.preflight.checks import exit_status
 from serving.cluster.preflight.facts import Facts, collect
 from serving.cluster.preflight.gpus import gpu_findings
 from serving.cluster.preflight.quotas import limit_ranges, quotas
 from serving.cluster.preflight.requirements import DEFAULT, Requirements, requirements, with_gpu_pool
+from serving.documents.findings import Finding
 from serving.errors import UserError
 
 
@@ -38,7 +39,7 @@ def run(
         listed = [dataclasses.asdict(it) for it in found]
         print(connection.document({"for": wanted.source, "is_good": code == 0, "findings": listed}))
     else:
-        print("\n".join([f"{connection}, for {wanted.source}", *map(_line, found)]))
+        print("\n".join([f"{connection}, for {wanted.source}", *(it.line for it in found)]))
     return code
 
 
@@ -83,8 +84,3 @@ def _read(path: Path) -> Requirements:
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         said = one_line(error)[:200]
         raise UserError(f"--rendered {name} is not what `helm template` prints: {said}") from None
-
-
-def _line(finding: Finding) -> str:
-    name = finding.name if finding.is_required else f"{finding.name} (optional)"
-    return f"{finding.state:<9}{name}: {finding.found}" + (f"; {finding.fix}" if finding.fix else "")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from serving.cluster.objects.fields import shortened
 from serving.cluster.objects.gpus import GPU, listed, total
 from serving.cluster.objects.nodes import Node, NodePool, closed
-from serving.cluster.preflight.checks import Finding, State
 from serving.cluster.preflight.facts import Facts
 from serving.cluster.preflight.requirements import POOL_TOLERATIONS, Requirements
+from serving.documents.findings import Finding, State
 
 
 def gpu_findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:

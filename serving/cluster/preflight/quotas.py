@@ -13,9 +13,10 @@ from serving.cluster.objects.fields import shortened
 from serving.cluster.objects.gpus import total
 from serving.cluster.objects.namespace import Limit, Quota
 from serving.cluster.objects.pods import ContainerSpec, Pod
-from serving.cluster.preflight.checks import Finding, State, unseen
+from serving.cluster.preflight.checks import unseen
 from serving.cluster.preflight.facts import Facts
 from serving.cluster.preflight.requirements import Requirements
+from serving.documents.findings import Finding, State
 
 # The same under two names: a quota may say `cpu` for requests.cpu and count/pods for pods.
 ALIASES = {
