@@ -10,7 +10,7 @@ import sys
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, doctor, inventory, keys, models, runs, serve
+from serving.cli import campaigns, cluster, decisions, doctor, explain, inventory, keys, models, runs, serve
 from serving.cli.lazy import lacking, stop
 from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
@@ -34,6 +34,7 @@ for verb in (
     models.export,
     inventory.models,
     models.verify,
+    explain.explain,
     decisions.simulate,
     decisions.profile,
     decisions.plan,

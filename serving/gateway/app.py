@@ -94,7 +94,7 @@ class Gateway:
                 openai_models=Models(lambda: self.catalogue.fleet, self.assets, self.threads),
                 embeddings=self.embeddings,
                 classify=self.classify,
-                operator=Operator(self.catalogue, self.metrics, self.state, self.loading),
+                operator=Operator(self.catalogue, self.metrics, self.state, self.loading, self.inference.decisions),
                 pages=Pages(),
             )
         )

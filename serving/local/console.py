@@ -266,6 +266,13 @@ def read_status(url: str, key: str | None) -> dict[str, Any]:
     return status
 
 
+def read_decisions(url: str, key: str | None, request_id: str) -> list[dict[str, Any]]:
+    """What a gateway decided of a request, whose id has letters and digits alone. Raises as `read_status`."""
+    path = f"/admin/decisions?id={request_id}"
+    decisions: list[dict[str, Any]] = _answer("GET", url, path, {} if key is None else {"X-API-Key": key})["decisions"]
+    return decisions
+
+
 def read_index(triton: str) -> list[dict[str, Any]]:
     """A Triton's own. Raises OSError or ValueError where it does not answer."""
     index: list[dict[str, Any]] = _answer("POST", triton, "/v2/repository/index", {})

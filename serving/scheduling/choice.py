@@ -7,7 +7,7 @@ fast one. Rule: the same inputs give the same choice; what is to be spread evenl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -106,6 +106,50 @@ class Chosen(NamedTuple):
     candidate: Candidate
     reason: str  # of the receipt
     finish: float  # as predicted
+
+
+class Forecast(NamedTuple):
+    """What a candidate would do, as it looked when a request was decided on; `finish` None where it has no server."""
+
+    candidate: Candidate
+    finish: float | None
+    price: float
+    share: float
+
+
+def forecasts(
+    now: float, candidates: Sequence[Candidate], rows: float, deadline: float, priority: int = DEFAULT
+) -> list[Forecast]:
+    """Of all of them, including those that `choose` need not ask, the cheapest first; one that would be late as the last in its line."""
+    return [
+        Forecast(
+            c,
+            c.queue.finish(now, c.service, rows, deadline, priority)
+            or c.queue.finish(now, c.service, rows, inf, priority),
+            c.price(rows),
+            c.share,
+        )
+        for c in _by_price(candidates, rows)
+    ]
+
+
+def verdicts(
+    forecast: Sequence[Forecast], chosen: Candidate | None, deadline: float, turn: float
+) -> Iterator[tuple[Forecast, str]]:
+    """With what became of each: chosen, dearer, late, no_server, or warming, when it was passed over by its share of the requests."""
+    is_dearer = False
+    for one in forecast:
+        if one.candidate is chosen:
+            is_dearer = True
+            yield one, "chosen"
+        elif one.finish is None:
+            yield one, "no_server"
+        elif one.share <= turn and one.share < 1.0:
+            yield one, "warming"
+        elif is_dearer and one.finish <= deadline:
+            yield one, "dearer"
+        else:
+            yield one, "late"
 
 
 def turn_of(number: int) -> float:

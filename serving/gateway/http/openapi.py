@@ -56,6 +56,7 @@ RECEIPT_HEADERS = {
     "Tandem-Model-Digest": "sha256 of the model file.",
     "Tandem-Gate": "What proves it on that pool: passed, not_useful (right, but not faster), ungated, or untrained: speed only.",
     "Tandem-Reason": "Why it went there: only_pool, cheapest_in_time, spill, bridged or pinned.",
+    "Tandem-Request-Id": "The request's id, of its traceparent or made here: `tandem explain ID` says why it went there.",
     "Server-Timing": "Milliseconds in the queue, at the backend and in all.",
 }
 ERROR_HEADERS = {

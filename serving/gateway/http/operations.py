@@ -140,6 +140,16 @@ METRICS = Operation(
 )
 DEMAND = Operation("admin", "demand", "What the scaler reads of that.", as_text("text/plain"))
 STATUS = Operation("admin", "status", "Pools and models as they are now, and what a name means.", as_json(PARAMETERS))
+DECISIONS = Operation(
+    "admin",
+    "decisions",
+    "Why requests went where they went: of one, or of the last.",
+    as_json(PARAMETERS),
+    parameters=[
+        {"name": "id", "in": "query", "description": "A Tandem-Request-Id, or its beginning.", "schema": TEXT},
+        {"name": "limit", "in": "query", "description": "How many, 50 if nobody says.", "schema": {"type": "integer"}},
+    ],
+)
 
 HOME = Operation("pages", "home", "What is served and why, and a place to try it.", as_text("text/html"))
 DOCS = Operation("pages", "docs", "This API as a page.", as_text("text/html"))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 import serving
 from serving import errors
@@ -22,16 +22,20 @@ from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
 from serving.gateway.models import account
 from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State
+from serving.gateway.request.decisions import MAX_DECISIONS, Decisions, told
 from serving.scheduling.outliers import condition
 from serving.scheduling.routing import decide, preference_for
 
 
 class Operator:
-    def __init__(self, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading) -> None:
+    def __init__(
+        self, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading, decisions: Decisions
+    ) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
         self._state = state
         self._loading = loading
+        self._decisions = decisions
 
     async def scrape(self, request: Request) -> Response:
         rendering = rendering_for(", ".join(request.headers.getlist("accept")))
@@ -48,6 +52,16 @@ class Operator:
     async def unload(self, model: str, request: Request) -> Response:
         await self._loading.change(model, "unload", await small_body(request))
         return Response()
+
+    async def decisions(
+        self,
+        request_id: Annotated[str, Query(alias="id")] = "",
+        limit: Annotated[int, Query(ge=1, le=MAX_DECISIONS)] = 50,
+    ) -> dict[str, Any]:
+        """Of one request, or of the last ones, the newest first."""
+        found = self._decisions.of(request_id)[:limit] if request_id else self._decisions.last(limit)
+        has_prices = any(pool.price_per_hour is not None for pool in self._metrics.pools())
+        return {"version": 1, "decisions": [told(decision, has_prices=has_prices) for decision in found]}
 
     async def status(self) -> dict[str, Any]:
         told = account.entries(self._catalogue)

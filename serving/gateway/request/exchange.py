@@ -16,6 +16,7 @@ from time import perf_counter
 from serving import errors
 from serving.gateway.access import ANYBODY, INFER, Caller
 from serving.gateway.metrics import Series
+from serving.gateway.request.decisions import identity
 from serving.gateway.request.dispatch import ClientLeft, InferRequest, Refusal
 from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.request_headers import Body, Headers, priority, wait_s
@@ -53,7 +54,9 @@ class Exchange:
         "_has_begun",
         "_has_failed",
         "_is_over",
+        "_is_traced",
         "_prepared",
+        "_request_id",
         "_rows",
         "_tells",
         "arrived",
@@ -85,6 +88,8 @@ class Exchange:
         self._prepared: tuple[float, float] | None = None
         self._body: Body | None = None  # where its rows are guessed by that
         self._rows = 0.0  # of all its inferences
+        self._request_id = b""
+        self._is_traced = False
         self._has_begun = self._has_failed = self._is_over = False
 
     def __enter__(self) -> Exchange:
@@ -107,9 +112,10 @@ class Exchange:
         self.timing = self._timing(done)
         if len(self.replies) == 1:
             reply = self.replies[0]
-            self.receipt_lines = b"%btandem-reason: %b\r\nserver-timing: %b\r\n" % (
+            self.receipt_lines = b"%btandem-reason: %b\r\ntandem-request-id: %b\r\nserver-timing: %b\r\n" % (
                 reply.destination.receipt_lines,
                 reply.reason,
+                self._request_id,
                 self.timing,
             )
         else:
@@ -120,7 +126,7 @@ class Exchange:
     @property
     def receipt(self) -> Headers:
         """The response headers that say what really happened; where inferences differ, each value once, in their order."""
-        return [*receipt_of(self.replies), (b"server-timing", self.timing)]
+        return [*receipt_of(self.replies), (b"tandem-request-id", self._request_id), (b"server-timing", self.timing)]
 
     def authenticate(self, headers: dict[bytes, bytes], scope: str = INFER) -> None:
         """Raises Unauthenticated, Forbidden, or BadRequest."""
@@ -232,14 +238,23 @@ class Exchange:
         request = self._request(route, rows, longest_s, head, chunks, header_length)
         self._rows += rows
         self._has_begun = True
+        if not self._request_id:
+            self._request_id, self._is_traced = identity(self.headers)
+        request.is_traced = self._is_traced
+        decisions = self.inference.decisions
         try:
             reply = await self.inference.infer(request, self)
         except BaseException as error:
             self._has_failed = True
-            self._count(request.series, error)
+            outcome = self._count(request.series, error)
+            if request.forecasts or not isinstance(
+                error, errors.Overloaded
+            ):  # or many refusals would leave nothing else to be told
+                decisions.note(self._request_id, request, None, 0.0, 0.0, outcome, str(error))
             if isinstance(error, errors.Overloaded):
                 self._note_refusal(route)
             raise
+        decisions.note(self._request_id, request, reply.destination, reply.began, reply.answered)
         self.replies.append(reply)
         if self._is_over:
             self._count_answered(reply, reply.answered)
@@ -351,13 +366,17 @@ class Exchange:
             receipt = error.receipt or (receipt_of(self.replies) if is_spoilt else [])
             if receipt:
                 timing = b"server-timing", b"total;dur=%.3f" % ((done - self.arrived) * 1000)
-                error.receipt = [*receipt, timing]
+                receipt = [*receipt, timing]
+            if self._has_begun and not isinstance(error, errors.Overloaded):  # which went nowhere
+                receipt = [*receipt, (b"tandem-request-id", self._request_id)]
+            error.receipt = receipt
 
     def _count_answered(self, reply: Reply, done: float) -> None:
         arrived = self.arrived
         reply.destination.series.answered(reply.began - arrived, reply.answered - reply.began, done - arrived)
 
-    def _count(self, series: Series, error: BaseException | None) -> None:
+    def _count(self, series: Series, error: BaseException | None) -> str:
+        """Returns the outcome."""
         if isinstance(error, asyncio.CancelledError) and self.inference.closing:
             outcome = "shed"  # by our own stop, not by the client
         elif error is None or isinstance(error, errors.RequestError):
@@ -365,6 +384,7 @@ class Exchange:
         else:
             outcome = OUTCOMES.get(type(error), "backend_error")
         series.outcomes[outcome] += 1
+        return outcome
 
     def _timing(self, done: float) -> bytes:
         """`Server-Timing`: of several inferences until the first was sent, and until the last was answered."""

@@ -17,6 +17,7 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import HANG_UP_S
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
+from serving.gateway.request.decisions import Decisions
 from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease, Refusal
 from serving.gateway.request.query_of_death import QueriesOfDeath
 from serving.gateway.request.request_headers import Headers
@@ -60,6 +61,7 @@ class Inference:
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._queries_of_death = QueriesOfDeath()
+        self.decisions = Decisions()
         self.access = access
         self.memory = memory  # for what all requests hold
         self.longest_s = limits.upstream_timeout_s  # that any inference may take

@@ -48,6 +48,7 @@ LENGTH = {"inference-header-content-length": str(len(HEAD))}
 RECEIPT = {"tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-model-digest", "tandem-gate"} | {
     "tandem-reason",
     "server-timing",
+    "tandem-request-id",
 }
 
 
