@@ -21,6 +21,7 @@ from serving.gateway.fleet import addresses
 from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
+from serving.gateway.history import History
 from serving.gateway.http import v2
 from serving.gateway.http.connections import Connections
 from serving.gateway.http.endpoint import ENDPOINT, Endpoint, Endpoints
@@ -70,6 +71,7 @@ class Gateway:
         counted = (*self.connections, self.grpc_connections)
         readable = None if keys is None else lambda: keys.is_readable
         self.metrics = Metrics(self._pool_gauges, readable, memory=self.memory, connections=counted)
+        self.history = History(self.metrics, lambda: {name: list(it) for name, it in self.candidates.changes.items()})
         self.access = Access() if keys is None else keys.access
         self.threads = Threads()
         self.loading = Loading(self.catalogue, self.assets, self.threads)
@@ -94,7 +96,9 @@ class Gateway:
                 openai_models=Models(lambda: self.catalogue.fleet, self.assets, self.threads),
                 embeddings=self.embeddings,
                 classify=self.classify,
-                operator=Operator(self.catalogue, self.metrics, self.state, self.loading, self.inference.decisions),
+                operator=Operator(
+                    self.catalogue, self.metrics, self.state, self.loading, self.inference.decisions, self.history
+                ),
                 pages=Pages(),
             )
         )
@@ -119,6 +123,7 @@ class Gateway:
     def start(self) -> None:
         self.catalogue.start()
         self.dispatcher.start()
+        self.history.start()
         if self._keys is not None:
             self._keys.start()
 
@@ -126,10 +131,12 @@ class Gateway:
         """From now on not ready, and every answer closes its connection; requests are still served."""
         self.state.closing = True
         self.inference.closing = True
+        self.history.close()
 
     async def stop(self) -> None:
         if self._keys is not None:
             await self._keys.stop()
+        await self.history.stop()
         await self.dispatcher.stop()
         await self.candidates.stop()
         await self.catalogue.stop()

@@ -187,6 +187,16 @@ class Metrics:
         parts.append(_written([*_of_pools(self.pools()), *self._of_gateway()], rendering))
         return b"".join(parts) + (b"# EOF\n" if rendering.is_openmetrics else b"")
 
+    async def settled(self) -> list[Series]:
+        """All that is counted, with all that was answered in the counts. The loop has its turn every SLICE_S."""
+        every, until = list(self._series.values()), perf_counter() + SLICE_S
+        for series in every:
+            series.settle()
+            if perf_counter() >= until:
+                await asyncio.sleep(0)
+                until = perf_counter() + SLICE_S
+        return every
+
     def demand(self) -> bytes:
         """What the scaler reads of all this, every second: a few lines for each pool, requests summed over models and variants."""
         pools = self.pools()

@@ -7,7 +7,7 @@ quick one is measured beside the traffic. Deciding is not here (`serving/schedul
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,7 @@ from serving.settings import GatewaySettings, comes_and_goes
 
 AGAIN_S = (5.0, 15.0, 60.0, 600.0)  # between tries to measure what could not be; then the last; a guess, not measured
 SURE_S = 60.0  # that what was measured is not doubted; a guess, not measured
+MAX_CHANGES = 256  # of a pool's state, that are remembered: some hours of a pool that comes and goes every few minutes
 LOOK_S = 0.5  # how often it is looked whether a pool has nothing to do; a guess, not measured
 
 
@@ -66,7 +67,8 @@ class Candidates:
         self.unseen_demands = {name: Demand() for name in settings.pools}  # of these, an upper bound
         # Of these, what several pools may answer and at least one other may not: by these pools' names, in order, and then by pool.
         self.shared_demands: dict[str, dict[str, Demand]] = {}
-        self._since = {name: ("down", time()) for name in settings.pools}  # state of a pool, and when it began
+        # By pool, its last states and when each began; the newest last.
+        self.changes = {name: deque([(time(), "down")], MAX_CHANGES) for name in settings.pools}
         # Pools whose servers come and go, and what is known of that; None before the first look.
         self.bridges: dict[str, Bridge | None] = {
             name: None for name, pool in settings.pools.items() if comes_and_goes(name, pool)
@@ -149,7 +151,7 @@ class Candidates:
 
     def since(self, pool: str) -> float:
         """When its state began (time.time()), as far as anybody looked."""
-        return self._since[pool][1]
+        return self.changes[pool][-1][0]
 
     def share(self, pool: str) -> float:
         """Of the requests, that may go there now."""
@@ -164,9 +166,9 @@ class Candidates:
             for server in servers:
                 self._compare(pool, server)
         self._doubt(now)
-        for pool, (before, _) in self._since.items():
-            if (state := self.state(pool)) != before:
-                self._since[pool] = (state, time())
+        for pool, changes in self.changes.items():
+            if (state := self.state(pool)) != changes[-1][1]:
+                changes.append((time(), state))
 
     def _compare(self, pool: str, server: Server) -> None:
         """Whether others send to a server, and how fast it is, by what it told of its work since the last time."""

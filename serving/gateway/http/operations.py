@@ -140,6 +140,12 @@ METRICS = Operation(
 )
 DEMAND = Operation("admin", "demand", "What the scaler reads of that.", as_text("text/plain"))
 STATUS = Operation("admin", "status", "Pools and models as they are now, and what a name means.", as_json(PARAMETERS))
+LIVE_COUNTS = Operation(
+    "admin",
+    "live_counts",
+    "Requests, times and pools of the last 15 minutes; as events, those that come, too.",
+    as_json(PARAMETERS) | as_text("text/event-stream"),
+)
 DECISIONS = Operation(
     "admin",
     "decisions",

@@ -12,11 +12,13 @@ from time import perf_counter
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 import serving
 from serving import errors
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
+from serving.gateway.history import History
 from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
 from serving.gateway.models import account
@@ -26,16 +28,25 @@ from serving.gateway.request.decisions import MAX_DECISIONS, Decisions, told
 from serving.scheduling.outliers import condition
 from serving.scheduling.routing import decide, preference_for
 
+NOT_KEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # by a proxy between, which would hold events back
+
 
 class Operator:
     def __init__(
-        self, catalogue: Catalogue, metrics: Metrics, state: State, loading: Loading, decisions: Decisions
+        self,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        state: State,
+        loading: Loading,
+        decisions: Decisions,
+        history: History,
     ) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
         self._state = state
         self._loading = loading
         self._decisions = decisions
+        self._history = history
 
     async def scrape(self, request: Request) -> Response:
         rendering = rendering_for(", ".join(request.headers.getlist("accept")))
@@ -62,6 +73,12 @@ class Operator:
         found = self._decisions.of(request_id)[:limit] if request_id else self._decisions.last(limit)
         has_prices = any(pool.price_per_hour is not None for pool in self._metrics.pools())
         return {"version": 1, "decisions": [told(decision, has_prices=has_prices) for decision in found]}
+
+    async def live(self, request: Request) -> Response:
+        """Events without an end, but for the gateway's; `Accept: application/json` asks for what is kept, once."""
+        if "text/event-stream" not in request.headers.get("accept", "") or request.method == "HEAD":
+            return Response(self._history.told(), media_type="application/json")
+        return StreamingResponse(await self._history.events(), media_type="text/event-stream", headers=NOT_KEPT)
 
     async def status(self) -> dict[str, Any]:
         told = account.entries(self._catalogue)
