@@ -10,7 +10,7 @@ import sys
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, doctor, explain, inventory, keys, models, runs, serve
+from serving.cli import campaigns, cluster, decisions, doctor, explain, inventory, keys, models, run, runs, serve
 from serving.cli.lazy import lacking, stop
 from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
@@ -24,6 +24,7 @@ def cli() -> None:
 
 for verb in (
     serve.gateway,
+    run.run,
     serve.up,
     runs.status,
     runs.logs,

@@ -117,6 +117,9 @@ def gateway(**options: Any) -> None:
 @ALLOWED_HOSTS
 @NO_MEASURE
 @click.option(
+    "--try", "tried", metavar="MODEL", help="Model whose request is printed. Default: the first that has one."
+)
+@click.option(
     "--detach", "-d", "is_detached", is_flag=True, help="Serve in the background: the prompt is back when it serves."
 )
 def up(is_detached: bool, **options: Any) -> None:

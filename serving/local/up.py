@@ -83,6 +83,7 @@ class UpOptions:
     may_measure: bool = True
     allow_missing: bool = False
     triton_words: bool = False
+    tried: str | None = None  # the model whose request is printed
     parent: Parent | None = None  # that waits for it to serve, of one in the background
 
 
@@ -405,7 +406,8 @@ class Session:
     def _variants(self) -> list[Variant]:
         """What the samples come from; a repository that is not served from here need not exist."""
         with contextlib.suppress(TandemError):
-            return [v for v in Repository(self._repository).readable()[0] if v.name in self._served]
+            served = [v for v in Repository(self._repository).readable()[0] if v.name in self._served]
+            return sorted(served, key=lambda variant: variant.record.model != self._options.tried)
         return []
 
 
