@@ -11,9 +11,11 @@ import json
 import logging
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -160,6 +162,15 @@ class Connection(Client):
         )
         return answer
 
+    def _way_in(self, status: int) -> str:
+        """Where this user's certificate has expired, that; the usual words otherwise."""
+        file = self.api.configuration.cert_file
+        with suppress(OSError, ValueError):
+            end = certificate_end(Path(file).read_text()) if status == 401 and file else None
+            if end is not None and end <= datetime.now(UTC):
+                return f"the kubeconfig's client certificate has expired on {end:%Y-%m-%d %H:%M} UTC: sign in again, or renew it"
+        return ""
+
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:
         """Around one request and its reading: raises ApiError or Unreachable for whatever the client or a parser raises."""
@@ -168,10 +179,27 @@ class Connection(Client):
                 yield
         except ApiException as error:
             if error.status:
-                raise ApiError(self.server, error.status, what) from None
+                raise ApiError(self.server, error.status, what, self._way_in(error.status)) from None
             raise Unreachable(self.server, *_problem(http.SSLError(error.reason))) from None
         except http.HTTPError as error:
             raise Unreachable(self.server, *_problem(error)) from None
+
+
+# In DER a certificate's validity is a SEQUENCE of two times: UTCTime of 13 characters, or GeneralizedTime of 15.
+_TIME = rb"(?:\x17\x0d(\d{12})Z|\x18\x0f(\d{14})Z)"
+_VALIDITY = re.compile(rb"\x30[\x1e\x20\x22]" + _TIME + _TIME)
+
+
+def certificate_end(pem: str) -> datetime | None:
+    """Until when the first certificate of a PEM file holds; None where that cannot be read. Raises ValueError for no PEM."""
+    first = pem[pem.index(ssl.PEM_HEADER) : pem.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
+    found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(first))
+    if found is None:
+        return None
+    short, long = found[3], found[4]
+    # UTCTime's years are 1950 to 2049 (RFC 5280), strptime's 1969 to 2068.
+    text, form = (short, "%y%m%d%H%M%S") if short else (long, "%Y%m%d%H%M%S")
+    return datetime.strptime(text.decode(), form).replace(tzinfo=UTC)
 
 
 def _lines(answer: BaseHTTPResponse) -> Iterator[str]:

@@ -15,8 +15,11 @@ from serving.cluster.client import Client, Query
 from serving.cluster.objects.fields import OURS, Object, condition
 from serving.cluster.objects.namespace import (
     Autoscaler,
+    Certificate,
+    DisruptionBudget,
     EndpointSlice,
     Event,
+    Lease,
     LimitRange,
     NetworkPolicy,
     Quota,
@@ -53,6 +56,10 @@ class ClusterSnapshot:
     node_pools: tuple[NodePool, ...] | None = ()
     node_claims: tuple[NodeClaim, ...] | None = ()
     storage_classes: tuple[StorageClass, ...] | None = ()
+    budgets: tuple[DisruptionBudget, ...] | None = ()
+    certificates: tuple[Certificate, ...] | None = ()
+    leases: tuple[Lease, ...] | None = ()  # of the whole cluster, by the names that were asked for
+    claim_events: tuple[Event, ...] | None = ()  # about Karpenter's node claims
 
     @property
     def forbidden(self) -> tuple[str, ...]:
@@ -132,6 +139,20 @@ LISTINGS = {
     "nodes": Listing("nodes", "/api/v1/nodes", Node.parse),
     "node_pools": Listing("Karpenter's node pools", "/apis/karpenter.sh/v1/nodepools", NodePool.parse),
     "node_claims": Listing("Karpenter's node claims", "/apis/karpenter.sh/v1/nodeclaims", NodeClaim.parse),
+    "budgets": Listing(
+        "disruption budgets", "/apis/policy/v1/namespaces/{}/poddisruptionbudgets", DisruptionBudget.parse, _OURS
+    ),
+    "certificates": Listing(
+        "cert-manager's certificates", "/apis/cert-manager.io/v1/namespaces/{}/certificates", Certificate.parse
+    ),
+    "leases": Listing("leases of other namespaces", "/apis/coordination.k8s.io/v1/leases", Lease.parse),
+    # What has no namespace has its events in this one.
+    "claim_events": Listing(
+        "events of node claims",
+        "/api/v1/namespaces/default/events",
+        Event.parse,
+        {"fieldSelector": "involvedObject.kind=NodeClaim"},
+    ),
     "storage_classes": Listing("storage classes", "/apis/storage.k8s.io/v1/storageclasses", StorageClass.parse),
 }
 

@@ -35,6 +35,7 @@ TIMED = {
     "backend": "From sent to Triton until it answered.",
 }
 SLICE_S = 0.0005  # of the loop, that a scrape takes at once: 20 models' lines; a guess, not measured
+FAILED = frozenset({"shed", "expired", "backend_error"})  # outcomes that are no client's fault
 OUTCOMES = ("ok", "client_error", "rate_limited", "shed", "expired", "cancelled", "backend_error")
 
 
@@ -101,6 +102,12 @@ class Series:
     queue: Histogram = field(default_factory=Histogram)
     backend: Histogram = field(default_factory=Histogram)
     waiting: list[tuple[float, float, float]] = field(default_factory=list)  # answered, not yet in the histograms
+    num_failed: int = 0  # of the outcomes, those in FAILED
+
+    def ended(self, outcome: str) -> None:
+        """Without a good answer."""
+        self.outcomes[outcome] += 1
+        self.num_failed += outcome in FAILED
 
     def answered(self, queue_s: float, backend_s: float, request_s: float) -> None:
         self.waiting.append((queue_s, backend_s, request_s))
@@ -201,12 +208,17 @@ class Metrics:
         """What the scaler reads of all this, every second: a few lines for each pool, requests summed over models and variants."""
         pools = self.pools()
         good = {pool.name: 0 for pool in pools}
+        failed = {**good, "": 0}  # without a pool: what none could take
         for series in self._series.values():
-            if (pool := series.labels[2]) in good:
+            pool = series.labels[2]
+            if pool in good:
                 good[pool] += series.outcomes["ok"] + len(series.waiting)
+            if series.num_failed and pool in failed:
+                failed[pool] += series.num_failed
         requests = CounterMetricFamily("tandem_requests", REQUESTS, labels=["pool", "outcome"])
-        for pool, count in good.items():
-            requests.add_metric([pool, "ok"], count)
+        for outcome, counts in (("ok", good), ("failed", failed)):
+            for pool, count in counts.items():
+                requests.add_metric([pool, outcome], count)
         return _written([requests, *_of_pools(pools)], Rendering.TEXT_0)
 
     async def _lines(self) -> list[list[bytes]]:

@@ -7,12 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient, Configuration
 
 from serving.cli import main
+from serving.cluster.api import Connection, certificate_end
+from serving.cluster.client import ApiError
 from tests.cluster.servers import answering, nobody, silent
 
 pytestmark = pytest.mark.slow  # starts processes, or computes for seconds: not in `make check`
@@ -266,3 +270,24 @@ def test_status_of_a_server_that_knows_no_tandem_names_the_namespace(preflight: 
 def test_status_without_a_kubeconfig_says_where_it_looked(preflight: Preflight, tmp_path: Path) -> None:
     code, line = preflight(tmp_path / "gone", verb="status")
     assert (code, f"{tmp_path / 'gone'} does not exist" in line) == (3, True)
+
+
+# Of a key that nobody has: `openssl ca -selfsign -startdate 20240101000000Z -enddate 20240201000000Z`.
+EXPIRED = """-----BEGIN CERTIFICATE-----
+MIG+MHICAQEwBQYDK2VwMAwxCjAIBgNVBAMMAXUwHhcNMjQwMTAxMDAwMDAwWhcN
+MjQwMjAxMDAwMDAwWjAMMQowCAYDVQQDDAF1MCowBQYDK2VwAyEA+41yCIiJjMxl
+RR4YJv3vQ0J6IYEnoeMViK0ofC41PxowBQYDK2VwA0EAAvlgBKY1ZxNa93B+LhkJ
+FfWNVx4dw8BNw4+g8qIzPPzt7F2BcURAPiVdmJUfQOpj30ipzVFo3PcjGMwmhqVa
+BA==
+-----END CERTIFICATE-----
+"""
+
+
+def test_a_client_certificate_that_has_expired_is_named(tmp_path: Path) -> None:
+    assert certificate_end(EXPIRED) == datetime(2024, 2, 1, tzinfo=UTC)
+    configuration = Configuration(host="")
+    configuration.cert_file = str(tmp_path / "client.crt")
+    Path(configuration.cert_file).write_text(EXPIRED)
+    with answering(401, b'{"kind": "Status", "code": 401}') as address, ApiClient(configuration) as api:
+        with pytest.raises(ApiError, match="client certificate has expired on 2024-02-01"):
+            Connection("east", f"http://{address}", "default", api).get("/version", "its version")

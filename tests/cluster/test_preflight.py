@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from serving.cluster.metrics_api import METRICS, Api, MetricsApi
 from serving.cluster.objects.namespace import Event, Limit, LimitRange, Quota, StorageClass, VolumeClaim
 from serving.cluster.objects.nodes import Node, NodePool, Taint
 from serving.cluster.objects.pods import ContainerSpec, Pod, PodSpec
@@ -17,13 +18,10 @@ from serving.cluster.preflight.checks import MIN_SERVER_VERSION, exit_status
 from serving.cluster.preflight.command import findings
 from serving.cluster.preflight.facts import (
     HTTP_ROUTE,
-    METRICS,
     NODE_POOL,
     SCALED_OBJECT,
     SERVICE_MONITOR,
-    Api,
     Facts,
-    MetricsApi,
     Secret,
 )
 from serving.cluster.preflight.requirements import (
@@ -36,7 +34,11 @@ from serving.cluster.preflight.requirements import (
     with_gpu_pool,
 )
 from serving.cluster.snapshot import ClusterSnapshot
+from serving.cluster.status.judge import judge
+from serving.cluster.status.scaling import ScalerStatus
+from serving.cluster.status.scheduling import Reason
 from serving.documents.findings import Finding, State
+from tests.cluster.objects import NOW, deployment, labels, pod, snapshot
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"
@@ -598,3 +600,31 @@ def test_every_kind_that_the_chart_may_make_is_asked_a_right_for() -> None:
     objects = [{"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}} for kind in made]
     asked = {it.name for it in requirements(objects, "").resources}
     assert asked <= {it.name for it in DEFAULT.resources} | {it.name for it, _ in OPTIONAL}
+
+
+# -- who scales ------------------------------------------------------------------------------------------------------
+
+
+def test_keda_whose_operator_ended_is_missing_though_its_kinds_are_served() -> None:
+    trouble = Reason("KEDA does not work: it has not renewed its Lease", "kubectl get pods", is_for_ever=True)
+    found = of("KEDA", keda_trouble=trouble)
+    assert (found.state, found.fix) == (MISSING, "kubectl get pods")
+    assert "does not work" in found.found
+
+
+def test_pools_that_are_installed_are_told_with_who_scales_them_and_whether_that_works() -> None:
+    gpu = deployment("gpu", gpus=1)
+    gpu["metadata"]["annotations"] = {"tandem-scaled-by": "scaler"}
+    scaler = deployment()
+    scaler["metadata"] |= {"name": "tandem-scaler", "labels": labels("scaler")}
+    scaler_pod = pod(name="tandem-scaler-1")
+    scaler_pod["metadata"]["labels"] = labels("scaler")
+    page = ScalerStatus(wanted={"gpu": 1}, demands={"gpu": 0.5})
+    for deployments, state, says in (
+        ([deployment(), gpu, scaler], OK, "by the scaler: wanted 1; demand 0.5"),
+        ([deployment(), gpu], MISSING, "the release has no scaler"),
+    ):
+        seen = snapshot(deployments, [pod(), pod("gpu"), scaler_pod])
+        found = of("autoscaling of tandem's pool 'gpu'", installed=judge(seen, NOW, scalers={"tandem": page}))
+        assert (found.state, found.is_required) == (state, False)
+        assert says in found.found

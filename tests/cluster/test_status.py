@@ -320,7 +320,7 @@ def test_pods_that_wait_for_the_same_are_one_line() -> None:
     pods = [pod("cpu", container(RUNNING), name=f"tandem-cpu-{number}") for number in range(12)]
     found = status([deployment(), deployment("cpu", replicas=12, ready=0)], [pod(), *pods])
     assert len(found.releases[0].parts[1].waiting) == 12
-    (line,) = [it for it in as_text(found).splitlines() if "loads its models" in it]
+    (line,) = [it for it in as_text(found).splitlines() if "loads its models" in it and "- " in it]
     assert line.lstrip().startswith("- tandem-cpu-0 and 11 more: triton loads its models on node cpu-0")
 
 

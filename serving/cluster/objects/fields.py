@@ -81,6 +81,11 @@ def is_leaving(it: Object) -> bool:
     return at(it, "metadata", "deletionTimestamp") is not None
 
 
+def age_s(since: datetime | None, now: datetime) -> float:
+    """Seconds; 0 where it is not known since when."""
+    return max(0.0, (now - since).total_seconds()) if since is not None else 0.0
+
+
 def conditions(it: Object) -> tuple[Condition, ...]:
     return tuple(
         Condition(

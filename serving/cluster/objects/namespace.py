@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from serving.cluster.objects.fields import (
     COMPONENT,
+    POOL,
     RELEASE,
     Condition,
     Object,
@@ -16,6 +17,7 @@ from serving.cluster.objects.fields import (
     annotation,
     at,
     conditions,
+    created,
     label,
     moment,
     name_of,
@@ -29,13 +31,13 @@ class Service:
     release: str
     component: str
     ports: Mapping[str, int]  # by name
+    pool: str = ""
 
     @classmethod
     def parse(cls, it: Object) -> Service:
         ports = at(it, "spec", "ports", default=())
-        return cls(
-            name_of(it), label(it, RELEASE), label(it, COMPONENT), {text(each, "name"): each["port"] for each in ports}
-        )
+        named = {text(each, "name"): each["port"] for each in ports}
+        return cls(name_of(it), label(it, RELEASE), label(it, COMPONENT), named, label(it, POOL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Autoscaler:
     max_replicas: int
     metrics: tuple[str, ...]  # "cpu 35% of 70%"
     conditions: tuple[Condition, ...]
+    reads_external: bool = False  # a metric of external.metrics.k8s.io
 
     @classmethod
     def parse(cls, it: Object) -> Autoscaler:
@@ -92,6 +95,7 @@ class Autoscaler:
             max_replicas=at(it, "spec", "maxReplicas", default=0),
             metrics=tuple(_metric(each, current) for each in metrics),
             conditions=conditions(it),
+            reads_external=any(text(each, "type") == "External" for each in metrics),
         )
 
     @property
@@ -136,6 +140,7 @@ class ScaledObject:
     min_replicas: int
     max_replicas: int
     conditions: tuple[Condition, ...]
+    created_at: datetime | None = None
 
     @classmethod
     def parse(cls, it: Object) -> ScaledObject:
@@ -145,7 +150,67 @@ class ScaledObject:
             min_replicas=at(it, "spec", "minReplicaCount", default=0),  # KEDA's own defaults
             max_replicas=at(it, "spec", "maxReplicaCount", default=100),
             conditions=conditions(it),
+            created_at=created(it),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """`num_allowed`: pods that may be evicted now; `num_expected`: of those that it is about; `num_needed`: of these, healthy ones."""
+
+    name: str
+    match_labels: Mapping[str, str]
+    num_allowed: int
+    num_expected: int
+    num_healthy: int
+    num_needed: int
+
+    @classmethod
+    def parse(cls, it: Object) -> DisruptionBudget:
+        def number(name: str) -> int:
+            return int(at(it, "status", name, default=0))
+
+        return cls(
+            name=name_of(it),
+            match_labels=at(it, "spec", "selector", "matchLabels", default={}),
+            num_allowed=number("disruptionsAllowed"),
+            num_expected=number("expectedPods"),
+            num_healthy=number("currentHealthy"),
+            num_needed=number("desiredHealthy"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Of coordination.k8s.io: that somebody of several works, which he renews every few seconds."""
+
+    name: str
+    namespace: str
+    holder: str
+    renewed_at: datetime | None
+
+    @classmethod
+    def parse(cls, it: Object) -> Lease:
+        return cls(
+            name=name_of(it),
+            namespace=text(it, "metadata", "namespace"),
+            holder=text(it, "spec", "holderIdentity"),
+            renewed_at=moment(at(it, "spec", "renewTime")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Of cert-manager, which writes into `secret` and tells until when it holds: the secret itself is not read."""
+
+    name: str
+    secret: str
+    ends_at: datetime | None
+    conditions: tuple[Condition, ...]
+
+    @classmethod
+    def parse(cls, it: Object) -> Certificate:
+        return cls(name_of(it), text(it, "spec", "secretName"), moment(at(it, "status", "notAfter")), conditions(it))
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class Node:
     not_ready: str = ""  # the kubelet's own words
     created_at: datetime | None = None
     ready_since: datetime | None = None
+    not_ready_since: datetime | None = None
 
     @classmethod
     def parse(cls, it: Object) -> Node:
@@ -99,6 +100,7 @@ class Node:
             not_ready="" if is_ready or ready is None else ready.message,
             created_at=created(it),
             ready_since=ready.since if ready is not None and is_ready else None,
+            not_ready_since=None if ready is None or is_ready else ready.since,
         )
 
     @property

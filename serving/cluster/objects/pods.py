@@ -23,7 +23,6 @@ from serving.cluster.objects.fields import (
     at,
     conditions,
     created,
-    is_leaving,
     is_true,
     label,
     moment,
@@ -184,11 +183,12 @@ class Pod:
     phase: str
     reason: str  # of a pod that failed as a whole: Evicted, NodeShutdown ...
     message: str
-    is_leaving: bool
+    leaves_by: datetime | None  # when it has to be gone, of one that was told to go
     conditions: tuple[Condition, ...]
     containers: tuple[Container, ...]
     spec: PodSpec
     created_at: datetime | None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, it: Object) -> Pod:
@@ -201,7 +201,7 @@ class Pod:
             phase=text(it, "status", "phase"),
             reason=text(it, "status", "reason"),
             message=text(it, "status", "message"),
-            is_leaving=is_leaving(it),
+            leaves_by=moment(at(it, "metadata", "deletionTimestamp")),
             conditions=conditions(it),
             containers=(
                 *(
@@ -212,7 +212,12 @@ class Pod:
             ),
             spec=PodSpec.parse(at(it, "spec", default={})),
             created_at=created(it),
+            labels=at(it, "metadata", "labels", default={}),
         )
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.leaves_by is not None
 
     @property
     def is_ready(self) -> bool:

@@ -9,21 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from serving.cluster.metrics_api import METRICS, Api, MetricsApi
 from serving.cluster.objects.fields import SHOWN, there_are
 from serving.cluster.objects.namespace import Event
 from serving.cluster.objects.nodes import Node
 from serving.cluster.preflight.facts import (
     HTTP_ROUTE,
-    METRICS,
     NODE_POOL,
     SCALED_OBJECT,
     SERVICE_MONITOR,
-    Api,
     Facts,
-    MetricsApi,
     Secret,
 )
 from serving.cluster.preflight.requirements import Kind, Requirements
+from serving.cluster.status.command import scaling_numbers
 from serving.documents.findings import Finding, State, lacks_required
 
 
@@ -149,7 +148,12 @@ def apis(facts: Facts, wanted: Requirements) -> Iterator[Finding]:
     for group in METRICS:
         yield _metrics(group, facts.metrics[group], is_required=group in wanted.metrics)
     for kind, (name, purpose) in KNOWN.items():
-        yield _kind(name, kind, facts.kinds[kind], purpose, is_required=kind in wanted.kinds)
+        found = _kind(name, kind, facts.kinds[kind], purpose, is_required=kind in wanted.kinds)
+        if kind == SCALED_OBJECT and found.state is State.OK and (trouble := facts.keda_trouble):
+            found = Finding(
+                name, State.MISSING, f"{kind} is served, but {trouble.why}", trouble.way_out, found.is_required
+            )
+        yield found
     for kind in sorted(wanted.kinds - KNOWN.keys()):
         fix = "install what defines it, or turn off what needs it"
         yield _kind(kind.name, kind, facts.kinds[kind], fix, is_required=True)
@@ -171,6 +175,23 @@ def _kind(name: str, kind: Kind, api: Api, purpose: str, *, is_required: bool) -
         return Finding(name, State.OK, f"{kind} is served", is_required=is_required)
     is_not = "is not served" if api is Api.ABSENT else "is registered but does not answer"
     return Finding(name, State.MISSING, f"{kind} {is_not}", purpose, is_required)
+
+
+def autoscaling(facts: Facts) -> Iterator[Finding]:
+    """Of the pools that are installed already: who sets their numbers, and whether that works."""
+    for release in facts.installed.releases if facts.installed else ():
+        for part in release.parts:
+            if not part.is_pool or part.scaling is None:
+                continue
+            title, numbers = f"autoscaling of {release.name}'s pool '{part.name}'", scaling_numbers(part.scaling)
+            said = f"by {part.scaling.by}{f': {numbers}' if numbers else ''}"
+            problem = next(iter(part.scaling.problems), None)
+            if problem is None:
+                yield Finding(title, State.OK, said, is_required=False)
+            else:
+                yield Finding(
+                    title, State.MISSING, f"{problem.why} ({said})", problem.way_out or "wait", is_required=False
+                )
 
 
 def storage(facts: Facts, wanted: Requirements) -> Finding:

@@ -57,6 +57,7 @@ def findings(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
         checks.storage(facts, wanted),
         *checks.images(facts),
         *checks.apis(facts, wanted),
+        *checks.autoscaling(facts),
         checks.network_policies(wanted),
     )
 

@@ -8,34 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from serving.cluster.api import METADATA_ONLY, Connection, Right
 from serving.cluster.client import ApiError
-from serving.cluster.objects.fields import at, condition, conditions, label, name_of
+from serving.cluster.metrics_api import METRICS, Api, MetricsApi, discovered, metrics_api
+from serving.cluster.objects.fields import label, name_of
 from serving.cluster.preflight.requirements import OPTIONAL, Kind, Requirements, Resource
 from serving.cluster.snapshot import ClusterSnapshot, look
+from serving.cluster.status.command import read_status
+from serving.cluster.status.judge import Status
+from serving.cluster.status.scaling import KEDA_LEASE
+from serving.cluster.status.scheduling import Reason, dead, is_alive
 
 NODE_POOL = Kind("karpenter.sh", "v1", "NodePool")
 SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject")
 SERVICE_MONITOR = Kind("monitoring.coreos.com", "v1", "ServiceMonitor")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute")
-METRICS = ("metrics.k8s.io", "external.metrics.k8s.io", "custom.metrics.k8s.io")
-
-
-class Api(StrEnum):
-    """Whether something is served; an aggregated API is `broken` while its own server is down."""
-
-    SERVED = "served"
-    ABSENT = "absent"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsApi:
-    state: Api
-    server: str | None = None  # "kube-system/metrics-server"; None where it cannot be seen
-    trouble: str = ""  # the aggregator's own words
 
 
 class Secret(StrEnum):
@@ -56,6 +46,8 @@ class Facts:
     denied_optional: tuple[str, ...] = ()  # the same of what other values make, with what for
     pull_secrets: Mapping[str, Secret | None] = field(default_factory=dict)
     secrets: Mapping[str, Secret | None] = field(default_factory=dict)
+    keda_trouble: Reason | None = None  # why its operator, whose kinds are served, does not work
+    installed: Status | None = None  # the Tandem of this namespace; None where there is none, or may not be seen
 
     @property
     def namespace(self) -> str:
@@ -81,14 +73,31 @@ def collect(connection: Connection, wanted: Requirements) -> Facts:
             enforced=enforced,
             cluster=look(connection, *LISTS, *(["volume_claims"] if wanted.claims_used else [])),
             kinds=_kinds(connection, kinds),
-            metrics={group: _metrics_api(connection, group) for group in METRICS},
+            metrics={group: metrics_api(connection, group) for group in METRICS},
             denied=tuple(it.name for it in sorted(wanted.resources) if not _may_create(connection, it)),
             denied_optional=tuple(
                 f"{it.name} ({purpose})" for it, purpose in optional if not _may_create(connection, it)
             ),
             pull_secrets={it: _secret(connection, it, DOCKER) for it in sorted(wanted.pull_secrets)},
             secrets={it: _secret(connection, it) for it in sorted(wanted.secrets_used)},
+            keda_trouble=_keda_trouble(connection),
+            installed=_installed(connection),
         )
+
+
+def _keda_trouble(connection: Connection) -> Reason | None:
+    now = datetime.now(UTC)
+    leases = look(connection, leases={"fieldSelector": f"metadata.name={KEDA_LEASE}"}).leases or ()
+    return dead(leases[0], "KEDA", now) if leases and not any(is_alive(it, now) for it in leases) else None
+
+
+def _installed(connection: Connection) -> Status | None:
+    try:
+        return read_status(connection)
+    except ApiError as error:
+        if error.status == 403:
+            return None
+        raise
 
 
 def _namespace(connection: Connection) -> tuple[bool | None, str | None]:
@@ -112,7 +121,7 @@ def _may_create(connection: Connection, it: Resource) -> bool:
 def _kinds(connection: Connection, kinds: Iterable[Kind]) -> dict[Kind, Api]:
     """By discovery, which every signed-in user may read; reading CustomResourceDefinitions takes more rights."""
     served = {
-        (group, version): _discovered(connection, group, version)
+        (group, version): discovered(connection, group, version)
         for group, version in {(it.group, it.version) for it in kinds}
     }
     found = {}
@@ -120,44 +129,6 @@ def _kinds(connection: Connection, kinds: Iterable[Kind]) -> dict[Kind, Api]:
         names = served[it.group, it.version]
         found[it] = names if isinstance(names, Api) else Api.SERVED if it.name in names else Api.ABSENT
     return found
-
-
-def _discovered(connection: Connection, group: str, version: str) -> frozenset[str] | Api:
-    try:
-        found = connection.get(f"/apis/{group}/{version}", f"the API {group}/{version}")
-    except ApiError as error:
-        if error.status in (404, 503):
-            return Api.ABSENT if error.status == 404 else Api.BROKEN
-        raise
-    return frozenset(str(it.get("kind")) for it in found["resources"])
-
-
-def _metrics_api(connection: Connection, group: str) -> MetricsApi:
-    """The aggregator's own word, which names the server behind it; for who may not read that, discovery."""
-    versions = ("v1beta2", "v1beta1") if group.startswith("custom") else ("v1beta1",)
-    broken = None
-    for version in versions:
-        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{version}.{group}"
-        state = server = None
-        trouble = ""
-        try:
-            found = connection.get(path, f"who serves {group}")
-            of = at(found, "spec", "service", default={})
-            server = f"{of.get('namespace')}/{of.get('name')}" if of else None
-            available = condition(conditions(found), "Available")
-            state = Api.SERVED if available and available.is_true else Api.BROKEN
-            trouble = f"{available.reason}: {available.message}" if available and not available.is_true else ""
-        except ApiError as error:
-            if error.status == 403:
-                names = _discovered(connection, group, version)
-                state = names if isinstance(names, Api) else Api.SERVED
-            elif error.status != 404:
-                raise
-        if state is Api.SERVED:
-            return MetricsApi(state, server)
-        if state is Api.BROKEN:
-            broken = MetricsApi(state, server, trouble)
-    return broken or MetricsApi(Api.ABSENT)
 
 
 def _secret(connection: Connection, name: str, kinds: tuple[str, ...] = ()) -> Secret | None:

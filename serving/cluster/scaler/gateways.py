@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -141,6 +142,10 @@ DEMAND, ONLY, READY = "tandem_demand_replicas", "tandem_demand_only_replicas", "
 UNSEEN = "tandem_demand_unseen_replicas"  # an older gateway, during an upgrade, does not publish it
 SHARED = "tandem_demand_shared_replicas"  # of traffic that just several pools may answer, of more than two
 STATE, REQUESTS = "tandem_pool_state", "tandem_requests_total"
+NO_POOL = ""
+# `failed` sums what an older gateway's page, which is that of all metrics, tells one by one.
+FAILED = ("failed", "shed", "expired", "backend_error")
+OUTCOME = re.compile(rf'outcome="(ok|{"|".join(FAILED)})"')
 NUMBERS = (DEMAND, ONLY, READY, UNSEEN)
 MOST = 100_000.0  # servers of a pool: no cluster has so many nodes
 NEEDED = tuple(f"{name}{{" for name in (*NUMBERS, SHARED, STATE))
@@ -152,11 +157,13 @@ class UnusableReport(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class GatewayReport:
-    """What one gateway published, by pool. `good`: requests answered with success since it started."""
+    """What one gateway published, by pool. `good`, `failed`: requests answered with success since it started, and those that failed by no
+    client's fault; under "" what no pool could take."""
 
     demands: Mapping[str, Demand]
     states: Mapping[str, str]
     good: Mapping[str, float]
+    failed: Mapping[str, float] = field(default_factory=dict)
 
 
 def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
@@ -165,11 +172,14 @@ def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
     shared: dict[str, dict[str, float]] = {pool: {} for pool in pools}
     states: dict[str, str] = {}
     good = dict.fromkeys(pools, 0.0)
+    failed = {**good, NO_POOL: 0.0}
     lines = "\n".join(line for line in text.splitlines() if _is_needed(line))
     try:
         for family in text_string_to_metric_families(lines + "\n"):
             for sample in family.samples:
                 pool = sample.labels.get("pool", "")
+                if sample.name == REQUESTS and sample.labels.get("outcome") in FAILED and pool in failed:
+                    failed[pool] += sample.value
                 if pool not in good:
                     continue
                 if sample.name in numbers:
@@ -191,11 +201,11 @@ def parse_report(text: str, pools: Collection[str]) -> GatewayReport:
         p: Demand(numbers[DEMAND][p], numbers[ONLY][p], int(numbers[READY][p]), numbers[UNSEEN][p], shared[p])
         for p in pools
     }
-    return GatewayReport(demands, states, good)
+    return GatewayReport(demands, states, good, failed)
 
 
 def _is_needed(line: str) -> bool:
-    return line.startswith(NEEDED) or (line.startswith(REQUESTS) and 'outcome="ok"' in line)
+    return line.startswith(NEEDED) or (line.startswith(REQUESTS) and OUTCOME.search(line) is not None)
 
 
 def _check(name: str, pool: str, value: float | None) -> None:

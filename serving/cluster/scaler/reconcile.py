@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from serving.cluster.scaler.cluster_state import ClusterState
@@ -22,7 +23,7 @@ from serving.cluster.scaler.gateways import (
     parse_report,
     read_demand,
 )
-from serving.cluster.scaler.state import Result, ScalerState
+from serving.cluster.scaler.state import Result, ScalerState, Traffic
 from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
 from serving.decisions.scaling import Scaling, ScalingInput, step
 from serving.decisions.sizes import Sizes
@@ -58,6 +59,42 @@ class RestartDetector:
 
 def _is_less(now: Good, before: Good) -> bool:
     return any(now.get(pool, 0.0) < count for pool, count in before.items())
+
+
+TRAFFIC_S = 60.0  # over which good and failed requests are counted; a guess
+
+
+class TrafficLog:
+    """What came of the last minute's requests, by pool; under "" of those that no pool could take.
+
+    What a gateway tells first is its past, and counts for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, GatewayReport]] = {}  # the last report of each, and when
+        self._added: deque[tuple[float, dict[str, Traffic]]] = deque()
+
+    def observe(self, now: float, reports: Mapping[str, GatewayReport]) -> dict[str, Traffic]:
+        added: dict[str, Traffic] = {}
+        for address, it in reports.items():
+            _, before = self._before.get(address, (now, it))
+            self._before[address] = now, it
+            for pool, count in it.failed.items():
+                was = added.get(pool, Traffic())
+                good = it.good.get(pool, 0.0) - before.good.get(pool, 0.0)
+                failed = count - before.failed.get(pool, 0.0)
+                added[pool] = Traffic(was.num_good + max(0.0, good), was.num_failed + max(0.0, failed))
+        self._before = {address: last for address, last in self._before.items() if last[0] > now - TRAFFIC_S}
+        self._added.append((now, added))
+        while self._added[0][0] <= now - TRAFFIC_S:
+            self._added.popleft()
+        pools = {pool for _, each in self._added for pool in each}
+        return {pool: _sum(each.get(pool, Traffic()) for _, each in self._added) for pool in sorted(pools)}
+
+
+def _sum(each: Iterable[Traffic]) -> Traffic:
+    found = list(each)
+    return Traffic(sum(it.num_good for it in found), sum(it.num_failed for it in found))
 
 
 QUIET_S = 60.0  # between two silences of one gateway that are logged; a guess
@@ -127,7 +164,7 @@ class Reconciler:
         self._last_wanted: Mapping[str, int] = {}
         self._cold_starts: tuple[ColdStart, ...] = ()
         self._before = Round({}, {})
-        self._restarts, self._silences = RestartDetector(), SilenceLog()
+        self._restarts, self._silences, self._traffic = RestartDetector(), SilenceLog(), TrafficLog()
         self._problem = ""
 
     async def run(self) -> None:
@@ -152,7 +189,8 @@ class Reconciler:
         self._follow_cold_starts(now)
         self._log_changes(old, now, named.problem)
         self._before = now
-        self._state.publish(Result(self._scaling, now.silent, self._cold_starts, self._cluster.is_readable))
+        traffic = self._traffic.observe(self._scaling.at, now.reports)
+        self._state.publish(Result(self._scaling, now.silent, self._cold_starts, self._cluster.is_readable, traffic))
 
     def _by_restart(self, places: tuple[str, ...], now: Round) -> Round:
         """The same round, with another name for a gateway that has restarted at its address."""

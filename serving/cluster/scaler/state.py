@@ -7,6 +7,7 @@ Rule: only `reconcile` publishes, and `apply` who leads.
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -54,6 +55,25 @@ class ColdStartTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests of the last minute, over all gateways: answered well, and failed by no client's fault."""
+
+    num_good: float = 0.0
+    num_failed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The last change of a pool's number. `decided_at`: seconds of 1970."""
+
+    before: int
+    after: int
+    reason: str
+    sentence: str
+    decided_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """`silent`: why a gateway did not answer, by its address. `is_api_readable` None: there is no Kubernetes API here."""
 
@@ -61,15 +81,18 @@ class Result:
     silent: Mapping[str, str] = field(default_factory=dict)
     cold_starts: tuple[ColdStart, ...] = ()
     is_api_readable: bool | None = None
+    traffic: Mapping[str, Traffic] = field(default_factory=dict)
 
 
 class ScalerState:
-    """Made inside a running event loop. `decisions`: changes by pool, direction and reason; `totals`: of all cold starts."""
+    """Made inside a running event loop. `decisions`: numbers of changes by pool, direction and reason; `totals`: of all cold starts."""
 
     def __init__(self, pools: tuple[str, ...]) -> None:
         self.pools = pools
         self.result = Result()
         self.decisions: Counter[tuple[str, str, str]] = Counter()
+        self.last_decisions: dict[str, Decision] = {}  # by pool
+        self.holds_since: float | None = time.monotonic()  # since when no number is published
         self.totals = ColdStartTotals()
         self.leader: LeaderSnapshot | None = None  # None: this scaler sets no replicas
         self.has_looked = False
@@ -85,7 +108,14 @@ class ScalerState:
         self.result = result
         self.has_looked = True
         self.has_published |= result.scaling.replicas is not None
+        if result.scaling.replicas is not None:
+            self.holds_since = None
+        elif self.holds_since is None:
+            self.holds_since = result.scaling.at
         for change in result.scaling.changes:
+            self.last_decisions[change.pool] = Decision(
+                change.before, change.after, change.reason, change.sentence, time.time()
+            )
             direction = "up" if change.after > change.before else "down"
             self.decisions[change.pool, direction, change.reason] += 1
         self._wake()

@@ -8,29 +8,35 @@ server in, a scaler that starts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from urllib3 import Timeout
 
 from serving.cluster.api import CONNECT_TIMEOUT_S, Connection, connect
 from serving.cluster.client import ApiError, Unreachable
-from serving.cluster.objects.fields import COMPONENT, OURS, SCALER, text, there_are
+from serving.cluster.metrics_api import MetricsApi, metrics_api
+from serving.cluster.objects.fields import COMPONENT, OURS, SCALER, Object, text, there_are
 from serving.cluster.objects.gpus import listed
+from serving.cluster.objects.namespace import Lease
 from serving.cluster.snapshot import ClusterSnapshot, look
 from serving.cluster.status.cold_starts import ColdLine, Report, parse_report
 from serving.cluster.status.judge import NodeLine, Release, ReleasePart, Status, Waiting, judge
-from serving.cluster.status.scheduling import duration
+from serving.cluster.status.scaling import EXTERNAL, KEDA_LEASE, ScalerReport, ScalingLine, parse_status
+from serving.cluster.status.scheduling import BUYERS, duration
 from serving.errors import UserError
 
 LISTS = (
-    "pods", "endpoint_slices", "autoscalers", "scaled_objects", "volume_claims", "events", "nodes", "node_claims",
+    "pods", "endpoint_slices", "services", "autoscalers", "scaled_objects", "volume_claims", "events", "nodes", "node_claims",
+    "budgets", "certificates",
 )  # fmt: skip
 PORT = "metrics"  # of the scaler's Service: where it answers HTTP
 READ_S = 3.0  # it answers in milliseconds, or a network policy drops what is asked, and an API server tries for 30 s; a guess
 PATIENCE = Timeout(connect=CONNECT_TIMEOUT_S, read=READ_S)
 RIGHT = "get services/proxy"
+Value = TypeVar("Value")
 LET_IN = "does networkPolicy.metricsFrom let the API server in?"
 
 
@@ -39,7 +45,26 @@ def collect(connection: Connection) -> ClusterSnapshot:
     found = look(connection, "deployments")
     if found.deployments is None:
         raise ApiError(connection.server, 403, f"the deployments of namespace '{connection.namespace}'")
-    return replace(look(connection, *LISTS), deployments=found.deployments) if found.deployments else found
+    if not found.deployments:
+        return found
+    found = replace(look(connection, *LISTS), deployments=found.deployments)
+    is_anything_unscheduled = any(it.node is None and not it.has_ended for it in found.pods or ())
+    if is_anything_unscheduled and found.node_claims:
+        found = replace(found, claim_events=look(connection, "claim_events").claim_events)
+    # Their Leases tell whether those are alive on whom this snapshot waits.
+    names = [*([KEDA_LEASE] if found.scaled_objects else []), *(BUYERS if is_anything_unscheduled else [])]
+    leases = [_lease(connection, name) for name in names]
+    return replace(found, leases=None if None in leases else tuple(it for each in leases for it in each or ()))
+
+
+def _lease(connection: Connection, name: str) -> tuple[Lease, ...] | None:
+    return look(connection, leases={"fieldSelector": f"metadata.name={name}"}).leases
+
+
+def external_api(connection: Connection, snapshot: ClusterSnapshot) -> MetricsApi | None:
+    """Who serves external metrics, if an autoscaler reads them. Raises ApiError, Unreachable."""
+    reads = any(it.reads_external for it in snapshot.autoscalers or ())
+    return metrics_api(connection, EXTERNAL) if reads else None
 
 
 def elsewhere(connection: Connection) -> tuple[str, ...]:
@@ -52,18 +77,38 @@ def elsewhere(connection: Connection) -> tuple[str, ...]:
 
 
 def scaler_reports(connection: Connection, snapshot: ClusterSnapshot) -> dict[str, Report]:
-    """By release. Raises ApiError, Unreachable as any other question does."""
+    """Cold starts, by release. Raises ApiError, Unreachable as any other question does."""
+    return {
+        release: _page(connection, name, "cold-starts", parse_report)
+        for release, name in _scalers(connection, snapshot)
+    }
+
+
+def scaler_statuses(
+    connection: Connection, snapshot: ClusterSnapshot, reports: Mapping[str, Report]
+) -> dict[str, ScalerReport]:
+    """By release; one that did not tell its cold starts is not asked again."""
+    return {
+        release: told
+        if isinstance(told := reports.get(release, ""), str) and told
+        else _page(connection, name, "status", parse_status)
+        for release, name in _scalers(connection, snapshot)
+    }
+
+
+def _scalers(connection: Connection, snapshot: ClusterSnapshot) -> list[tuple[str, str]]:
+    """Release and name of each scaler's Service."""
     releases = {it.release for it in snapshot.deployments or () if it.component == SCALER}
     if not releases:
-        return {}
+        return []
     services = look(connection, services={"labelSelector": f"{COMPONENT}={SCALER}"}).services or ()
-    return {it.release: _report(connection, it.name) for it in services if it.release in releases and PORT in it.ports}
+    return [(it.release, it.name) for it in services if it.release in releases and PORT in it.ports]
 
 
-def _report(connection: Connection, name: str) -> Report:
-    path = f"/api/v1/namespaces/{connection.namespace}/services/{name}:{PORT}/proxy/cold-starts"
+def _page(connection: Connection, name: str, page: str, parse: Callable[[Object], Value]) -> Value | str:
+    path = f"/api/v1/namespaces/{connection.namespace}/services/{name}:{PORT}/proxy/{page}"
     try:
-        return parse_report(connection.get(path, "a scaler's cold starts", timeout=PATIENCE))
+        return parse(connection.get(path, f"a scaler's {page}", timeout=PATIENCE))
     except ApiError as error:
         if error.status == 403:
             return f"this user lacks {RIGHT}"
@@ -78,20 +123,32 @@ COLUMN = 8  # of the first word; "serves" is the longest there
 
 
 def run(*, context: str | None, namespace: str | None, release: str | None, as_json: bool) -> int:
-    """0 every release shown serves, 1 one does not."""
+    """0 every release shown serves and nothing waits for ever, 1 otherwise."""
     connection = connect(context, namespace)
     with connection.api:
-        snapshot = collect(connection)
-        if not snapshot.deployments:
+        found = read_status(connection, release)
+        if found is None:
             raise _nothing_installed(connection, elsewhere(connection))
-        reports = scaler_reports(connection, snapshot)
+    as_document = {
+        "is_serving": found.is_serving,
+        "waits_for_ever": found.waits_for_ever,
+        **dataclasses.asdict(found),
+    }
+    print(connection.document(as_document) if as_json else f"{connection}\n{as_text(found)}")
+    return 0 if found.is_serving and not found.waits_for_ever else 1
+
+
+def read_status(connection: Connection, release: str | None = None) -> Status | None:
+    """None where no Tandem is installed. Raises UserError for a release that is not there; ApiError, Unreachable."""
+    snapshot = collect(connection)
+    if not snapshot.deployments:
+        return None
     releases = sorted({it.release for it in snapshot.deployments})
     if release is not None and release not in releases:
         raise UserError(f"no release '{release}' in namespace '{snapshot.namespace}'; {there_are(releases)}")
-    found = judge(snapshot, datetime.now(UTC), release, reports)
-    as_document = {"is_serving": found.is_serving, **dataclasses.asdict(found)}
-    print(connection.document(as_document) if as_json else f"{connection}\n{as_text(found)}")
-    return 0 if found.is_serving else 1
+    reports = scaler_reports(connection, snapshot)
+    scalers = scaler_statuses(connection, snapshot, reports)
+    return judge(snapshot, datetime.now(UTC), release, reports, scalers, external_api(connection, snapshot))
 
 
 def _nothing_installed(connection: Connection, others: tuple[str, ...]) -> UserError:
@@ -112,6 +169,10 @@ def as_text(status: Status) -> str:
 
 def _release(it: Release) -> Iterator[str]:
     yield f"release {it.name}{f' ({it.version})' if it.version else ''}: {it.now}"
+    for cause in it.causes:
+        yield f"  {'cause':<{COLUMN}}{cause.of}: {cause.why}{f'; {cause.way_out}' if cause.way_out else ''}"
+    if it.num_refused:
+        yield f"  {'errors':<{COLUMN}}{it.num_refused} requests of the last minute were refused, because no pool could take them"
     for part in it.parts:
         yield from _part(part)
 
@@ -132,8 +193,23 @@ def _part(it: ReleasePart) -> Iterator[str]:
     for first, *others in alike.values():
         who = f"{first.pod}{f' and {len(others)} more' if others else ''}: " if first.pod else ""
         yield f"  {'':<{COLUMN}}- {who}{first.why}{f'; {first.way_out}' if first.way_out else ''}"
+    if it.scaling is not None and (numbers := scaling_numbers(it.scaling)):
+        yield f"  {'':<{COLUMN}}- {numbers}"
     for cold in it.cold_starts:
         yield f"  {'':<{COLUMN}}- {_cold_start(cold)}"
+
+
+def scaling_numbers(it: ScalingLine) -> str:
+    """What its scaler tells of a pool; empty where nobody does."""
+    said = [] if it.wanted is None else [f"wanted {it.wanted}"]
+    if it.demand_replicas is not None:
+        said.append(f"demand {it.demand_replicas:.2g}")
+    if it.decision is not None:
+        since = f"{duration(it.decided_s_ago or 0.0)} ago"
+        said.append(f"last decision {since}, {it.decision.before} -> {it.decision.after}: {it.decision.sentence}")
+    if it.num_requests is not None:
+        said.append(f"{it.error_ratio or 0.0:.1%} of {it.num_requests} requests of the last minute failed")
+    return "; ".join(said)
 
 
 def _node(it: NodeLine) -> str:

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from serving.cluster.objects.fields import condition
+from serving.cluster.objects.fields import age_s, condition
 from serving.cluster.objects.gpus import listed
+from serving.cluster.objects.namespace import Lease
 from serving.cluster.objects.nodes import Node, NodeClaim, closed
 from serving.cluster.objects.pods import GATE, Deployment, Pod
 from serving.cluster.snapshot import ClusterSnapshot
@@ -15,10 +16,18 @@ from serving.cluster.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`why` completes "waits: …". No way out: nothing is to be done but wait."""
+    """`why` completes "waits: …". No way out: nothing is to be done but wait. `is_for_ever`: until somebody does something."""
 
     why: str
     way_out: str | None = None
+    is_for_ever: bool = False
+
+
+# Karpenter itself gives up a node that has not joined after as long (1.9). What takes longer is not on its way any more.
+PATIENCE_S = 900.0
+LOOK_S = (
+    60.0  # in which an autoscaler that works has looked at a pod: Karpenter takes 10 s, Cluster Autoscaler too; a guess
+)
 
 
 def values_of(it: Pod | Deployment) -> str:
@@ -38,25 +47,86 @@ def unscheduled(pod: Pod, reason: str, message: str, snapshot: ClusterSnapshot, 
         )
     if found := _claim(pod, message, snapshot):
         return found
+    waited_s = age_s(pod.created_at, now)
     if coming := node_on_its_way(pod, snapshot, now):
-        return Reason(coming)
+        if waited_s <= PATIENCE_S:
+            return Reason(coming)
+        return Reason(coming, _way_to_what_does_not_come(pod, snapshot), is_for_ever=True)
+    ways = _ways_to_a_node(pod, message, snapshot)
+    if dead := _dead_buyer(snapshot, now):
+        return Reason(f"{dead.why}, so no node is bought", dead.way_out, is_for_ever=True)
+    if none_to_have := _no_capacity(pod, snapshot, now):
+        return Reason(
+            none_to_have,
+            "; ".join(["allow another size, zone or spot, or raise the quota there", *ways]),
+            waited_s > LOOK_S,
+        )
     said = message.split(". ")[0].rstrip(".")  # what follows is about preemption
     why = f"no node takes it: {said}" if said else "no node has been found for it yet"
-    return Reason(why, "; ".join([*_ways_to_a_node(pod, message, snapshot), *_autoscaler_says(pod, snapshot)]))
+    buyer = _autoscaler_says(pod, snapshot)
+    return Reason(why, "; ".join([*ways, *buyer]), is_for_ever=bool(buyer) or waited_s > LOOK_S)
+
+
+def _way_to_what_does_not_come(pod: Pod, snapshot: ClusterSnapshot) -> str:
+    claim = _claim_for(pod, snapshot)
+    what = f"nodeclaim {claim.name}" if claim else f"--namespace {snapshot.namespace} pod {pod.name}"
+    return f"it takes longer than {PATIENCE_S / 60:.0f} min: kubectl describe {what} says what its provider answers"
+
+
+# Karpenter's words, about a claim that it then gives up and makes again: its provider has none, or its class cannot be used.
+_NOT_TO_BE_HAD = ("InsufficientCapacityError", "NodeClassNotReady")
+
+
+def _no_capacity(pod: Pod, snapshot: ClusterSnapshot, now: datetime) -> str | None:
+    """What the cloud answered lately to who wanted to buy a node, of a pod that asks for a card or while nothing else is bought."""
+    lately = [
+        it for it in snapshot.claim_events or () if it.reason in _NOT_TO_BE_HAD and age_s(it.at, now) < PATIENCE_S
+    ]
+    said = [it for it in lately if it.at is None or pod.created_at is None or it.at >= pod.created_at]
+    said += [it for it in snapshot.events or () if it.about == pod.name and it.reason == "FailedScaleUp"]
+    newest = max(said, key=lambda it: it.at_s, default=None)
+    if newest is None:
+        return None
+    words = re.sub(r"^NodeClaim \S+ event: ", "", newest.message)[:300]
+    return f"the cloud has no node for it now ({newest.reason}: {words})"
+
+
+# Who holds this Lease buys nodes.
+BUYERS = {"karpenter-leader-election": "Karpenter", "cluster-autoscaler": "Cluster Autoscaler"}
+
+
+def _dead_buyer(snapshot: ClusterSnapshot, now: datetime) -> Reason | None:
+    """A node autoscaler that once worked here and does no more; None where another one does, or nobody knows."""
+    held = [it for it in snapshot.leases or () if it.name in BUYERS]
+    if not held or any(is_alive(it, now) for it in held):
+        return None
+    return dead(held[0], BUYERS[held[0].name], now)
+
+
+def is_alive(it: Lease, now: datetime) -> bool:
+    """Whether it was renewed lately; clocks of a node and of this machine may differ by some seconds."""
+    return age_s(it.renewed_at, now) < LOOK_S
+
+
+def dead(it: Lease, who: str, now: datetime) -> Reason:
+    since = f"has not renewed its Lease {it.name} for {duration(age_s(it.renewed_at, now))}"
+    return Reason(
+        f"{who} does not work: it {since}", f"why? kubectl --namespace {it.namespace} get pods", is_for_ever=True
+    )
 
 
 def _claim(pod: Pod, message: str, snapshot: ClusterSnapshot) -> Reason | None:
     there = {it.name: it for it in snapshot.volume_claims or ()}
     for name in pod.spec.volume_claims:
         if snapshot.volume_claims is not None and name not in there:
-            return Reason(
-                f"there is no PersistentVolumeClaim '{name}'", "make it, or name another: modelRepository.claimName"
-            )
+            way_out = "make it, or name another: modelRepository.claimName"
+            return Reason(f"there is no PersistentVolumeClaim '{name}'", way_out, is_for_ever=True)
         if (found := there.get(name)) and found.phase != "Bound" and "PersistentVolumeClaim" in message:
             named = f"storage class '{found.storage_class}'" if found.storage_class else "no storage class"
             return Reason(
                 f"its PersistentVolumeClaim '{name}' is {found.phase or 'not bound'} ({named})",
                 f"kubectl --namespace {snapshot.namespace} describe pvc {name} says why",
+                is_for_ever=True,
             )
     return None
 
@@ -129,9 +199,14 @@ def node_on_its_way(pod: Pod, snapshot: ClusterSnapshot, now: datetime) -> str |
     """What completes "waits: …"; None if no node is known to come for it."""
     if coming := _claim_for(pod, snapshot):
         return f"node {coming.node or coming.name} is on its way: it {step(coming, now)}"
-    triggered = [it for it in snapshot.events or () if it.about == pod.name and it.reason == "TriggeredScaleUp"]
-    if triggered:
-        return f"a node is on its way: {triggered[-1].message[:300]}"
+    said = [
+        it
+        for it in snapshot.events or ()
+        if it.about == pod.name and it.reason in ("TriggeredScaleUp", "FailedScaleUp")
+    ]
+    newest = max(said, key=lambda it: it.at_s, default=None)
+    if newest is not None and newest.reason == "TriggeredScaleUp":
+        return f"a node is on its way: {newest.message[:300]}"
     return None
 
 

@@ -383,7 +383,7 @@ class Exchange:
             outcome = OUTCOMES.get(type(error), "client_error")
         else:
             outcome = OUTCOMES.get(type(error), "backend_error")
-        series.outcomes[outcome] += 1
+        series.ended(outcome)
         return outcome
 
     def _timing(self, done: float) -> bytes:

@@ -138,7 +138,10 @@ def pages() -> tuple[str, str]:
     for model, pool, num_good in (("digits", "cpu", 2), ("texts", "cpu", 3), ("digits", "other", 9)):
         series = metrics.series(model, "fp32", pool)
         series.outcomes["ok"] += num_good
-        series.outcomes["shed"] += 100
+        for outcome, count in (("shed", 100), ("backend_error", 1), ("client_error", 50), ("cancelled", 50)):
+            for _ in range(count):
+                series.ended(outcome)
+    metrics.unresolved.ended("shed")
     return asyncio.run(metrics.text()).decode(), metrics.demand().decode()
 
 
@@ -152,6 +155,7 @@ def test_what_a_gateway_publishes_is_understood(page: int) -> None:
     assert found.demands == {"cpu": Demand(1.5, 0.5, 2), "gpu": Demand(0.15, 0.0, 0, 0.1, {"gpu,other": 0.05})}
     assert found.states == {"cpu": "ready", "gpu": "waking"}
     assert found.good == {"cpu": 5, "gpu": 0}
+    assert found.failed == {"": 1, "cpu": 202, "gpu": 0}
 
 
 def replaced(name: str, value: str, pool: str = "gpu") -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from serving.cluster.scaler import http_server
 from serving.cluster.scaler.http_server import STUCK_S, HttpServer
-from serving.cluster.scaler.state import Result, ScalerState
+from serving.cluster.scaler.state import Result, ScalerState, Traffic
 from serving.decisions.cold_start import ColdStart, Server
 from serving.decisions.demand import Demand, Gateway, Gateways
 from serving.decisions.scaling import Scaling
@@ -211,7 +212,19 @@ def test_the_status_says_who_is_heard_and_why_others_are_not(bed: Bed) -> None:
         "10.0.0.2:9090": {"heard_s_ago": None, "is_named": True, "problem": "connection refused"},
     }
     bed.publish(Result(HELD))
-    assert json.loads(bed.get("/status")[1])["wanted"] is None
+    held = json.loads(bed.get("/status")[1])
+    assert (held["wanted"], held["holds_s"] >= 0) == (None, True)
+
+
+def test_the_status_has_each_pools_last_decision_and_what_came_of_its_requests(bed: Bed) -> None:
+    up = Change("gpu", 0, 1, "pays", "pool gpu is wanted")
+    bed.publish(Result(replace(DECIDED, changes=(up,)), traffic={"gpu": Traffic(45, 5)}))
+    bed.publish(Result(replace(DECIDED, changes=())))  # nothing new, so what was decided stays
+    status = json.loads(bed.get("/status")[1])
+    (decision,) = status["decisions"].values()
+    assert {"before": 0, "after": 1, "reason": "pays", "sentence": "pool gpu is wanted"}.items() <= decision.items()
+    assert abs(decision["decided_at"] - time.time()) < 60
+    assert (status["traffic"], status["holds_s"]) == ({}, None)
 
 
 def test_it_is_ready_once_a_number_was_known_and_stays_so(bed: Bed) -> None:
