@@ -15,16 +15,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import yaml
 
 HERE = Path(__file__).resolve().parent
 SOURCE, CRDS = HERE / "controlplane", HERE / "crds.txt"
 KUBERNETES, HELM = "1.35.0", "3.20.2"  # what they call themselves; go.mod has the same versions
-PATIENCE_S = 1400  # of one compilation: 9 minutes on two busy cores, from nothing
+PATIENCE_S = 2700  # of one compilation from nothing: 9 minutes on two busy cores, 25 where ten others compute there too
+TOLD_EVERY_S = 30.0  # while it is at work, so that what waits does not look like what hangs
 
 
 class NotBuilt(Exception):
@@ -63,11 +67,29 @@ def built() -> Programs:
 def build() -> Programs:
     folder = _folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (folder.parent / "lock").open("a+") as lock:
+        _wait_for(lock)
         if not folder.is_dir():
             _make(folder)
     return Programs(folder)
+
+
+def _wait_for(lock: TextIO) -> None:
+    """Until no other build runs, whose process it names. The file holds the number of the one that has it."""
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            print(f"bed: waits for another build, process {holder}, {time.monotonic() - began:.0f} s", flush=True)
+            time.sleep(min(TOLD_EVERY_S, 1.0 + time.monotonic() - began))
+    lock.seek(0)
+    lock.truncate()
+    lock.write(str(os.getpid()))
+    lock.flush()
 
 
 def _folder() -> Path:
@@ -127,19 +149,71 @@ def _major_minor(major: str, minor: str) -> dict[str, str]:
 
 def _go_build(into: Path, package: str, names: dict[str, str]) -> list[str]:
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in names.items())])
-    return ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", str(into), package]
+    return ["go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", str(into), package]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What Go says while it builds (`-v`): modules that it fetches, packages as each is compiled, and whatever is wrong."""
+
+    num_packages: int = 0
+    last: str = ""
+    is_fetching: bool = False
+    words: list[str] = field(default_factory=list)  # neither of the two
+
+    def read(self, lines: Iterable[str]) -> None:
+        for line in map(str.strip, lines):
+            if line.startswith("go: "):
+                self.is_fetching, self.last = True, line.removeprefix("go: ")
+            elif PACKAGE.fullmatch(line):
+                self.is_fetching, self.last = False, line
+                self.num_packages += 1
+            elif line:
+                self.words.append(line)
+
+    def __str__(self) -> str:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+        busy = f"; {load:.0f} processes want {cores} cores" if load > 2 * cores else ""
+        doing = (
+            f"{self.last} (waits for the network)"
+            if self.is_fetching
+            else f"{self.num_packages} packages compiled, last {self.last}"
+        )
+        return f"{doing if self.last else 'nothing yet'}{busy}"
+
+
+PACKAGE = re.compile(r"[\w.-]+(/[\w.~-]+)*")
 
 
 def _timed(what: str, command: list[str]) -> str:
-    began = time.monotonic()
-    try:
-        done = subprocess.run(command, cwd=SOURCE, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        raise NotBuilt(f"{what} is not built after {PATIENCE_S} s; Go keeps what it has compiled: try again") from None
-    if done.returncode != 0:
-        raise NotBuilt(f"{what} could not be built; above is why")
-    print(f"bed: {what:<14} {time.monotonic() - began:6.1f} s", flush=True)
-    return done.stdout
+    """What it prints. Says every half minute how far it is, or what it waits for."""
+    began, progress = time.monotonic(), Progress()
+    with (
+        tempfile.TemporaryFile("w+") as printed,
+        subprocess.Popen(command, cwd=SOURCE, stdout=printed, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        reader = threading.Thread(target=progress.read, args=(process.stderr,), daemon=True)
+        reader.start()
+        while (took_s := time.monotonic() - began) < PATIENCE_S:
+            try:
+                code = process.wait(TOLD_EVERY_S)
+                break
+            except subprocess.TimeoutExpired:
+                print(f"bed: {what:<14} {time.monotonic() - began:6.0f} s: {progress}", flush=True)
+        else:
+            process.kill()
+            raise NotBuilt(
+                f"{what} is not built after {took_s:.0f} s ({progress}); Go keeps what it has compiled: try again"
+            )
+        reader.join()
+        if code != 0:
+            raise NotBuilt("\n".join([f"{what} could not be built", *progress.words[-20:]]))
+        print(
+            f"bed: {what:<14} {time.monotonic() - began:6.1f} s, {progress.num_packages} packages compiled", flush=True
+        )
+        printed.seek(0)
+        return printed.read()
 
 
 def _copy_crds(into: Path) -> None:
