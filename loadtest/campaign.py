@@ -6,6 +6,7 @@ time does so to all of them. One run is `one_run.py`'s; what it means is not dec
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class CampaignOptions:
     repeats: int | None = None
     model_repository: Path | None = None
     fail_if: tuple[str, ...] = ()  # conditions, as `p99_s > 0.05`
+    as_json: bool = False
 
     @property
     def command(self) -> str:
@@ -87,12 +89,17 @@ def report(directory: Path) -> Path:
     return _rebuild(directory)[1]
 
 
-def report_again(directory: Path, fail_if: tuple[str, ...]) -> int:
+def report_again(directory: Path, fail_if: tuple[str, ...], *, as_json: bool = False) -> int:
     """Says where the page is. Exit code 1 if a condition to fail on is so. Raises CampaignError."""
     conditions.check(fail_if)
     built, html = _rebuild(directory)
-    print(html)
+    print(_as_json(directory, built, html) if as_json else html)
     return _failed(fail_if, built)
+
+
+def _as_json(directory: Path, built: Report, html: Path) -> str:
+    told = {"version": 1, "sentence": built.sentence, "results": str(directory), "report": str(html)}
+    return json.dumps({**told, "report_json": str(directory / report_of.REPORT)}, indent=1)
 
 
 def _failed(fail_if: tuple[str, ...], built: Report) -> int:
@@ -142,14 +149,13 @@ def _run(options: CampaignOptions) -> int:
                 return INTERRUPTED
             manifest = replace(records.read_manifest(directory), is_interrupted=True)
             records.write_manifest(directory, manifest)
-    return _conclude(directory, manifest, options.fail_if)
+    return _conclude(directory, manifest, options)
 
 
-def _conclude(directory: Path, manifest: records.Manifest, fail_if: tuple[str, ...]) -> int:
+def _conclude(directory: Path, manifest: records.Manifest, options: CampaignOptions) -> int:
     built, html = _rebuild(directory)
-    print(built.sentence)
-    print(f"report: {html}")
-    code = _failed(fail_if, built)
+    print(_as_json(directory, built, html) if options.as_json else f"{built.sentence}\nreport: {html}")
+    code = _failed(options.fail_if, built)
     if manifest.is_interrupted:
         return INTERRUPTED
     return code if all(arm.not_run or arm.num_runs for arm in built.arms) else 1

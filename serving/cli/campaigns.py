@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verb, Verbs
 from serving.cli.lazy import loadtest, room
 from serving.cli.options import FAIL_IF, FILE, JSON, Finite
 from serving.errors import UserError
 
 
-@click.group()
+@click.group(cls=Verbs)
 def campaign() -> None:
     """Run load tests and build their reports."""
 
@@ -41,12 +42,17 @@ def campaign() -> None:
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Short times and few sizes, to try a file of claims.")
 @FAIL_IF
-def campaign_run(only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...], **options: Any) -> None:
+@JSON
+def campaign_run(
+    only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
     """Run the campaign in FILE and write its report; or put the claims in FILE to the test."""
     campaigns = room("loadtest.campaign")
     if room("loadtest.claims.claims_file").is_claims_file(options["file"]):
         if fail_if:
             raise UserError("--fail-if is for a load test, and does nothing for a file of claims")
+        if as_json:
+            raise UserError("--json is for a load test; claims are in claims.json of their results")
         claims = room("loadtest.claims.command")
         sys.exit(
             loadtest(campaigns, lambda: claims.run(claims.ClaimsOptions.of(only=only, is_quick=is_quick, **options)))
@@ -55,19 +61,24 @@ def campaign_run(only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...]
         raise UserError("--only and --quick are for a file of claims (kind: claims), and do nothing for a load test")
     if options["model_repository"] is not None:  # told before a folder for the results is made
         room("serving.repository").Repository(options["model_repository"]).ungated()
-    sys.exit(loadtest(campaigns, lambda: campaigns.run(campaigns.CampaignOptions(**options, fail_if=fail_if))))
+    sys.exit(
+        loadtest(
+            campaigns, lambda: campaigns.run(campaigns.CampaignOptions(**options, fail_if=fail_if, as_json=as_json))
+        )
+    )
 
 
 @campaign.command("report")
 @click.argument("directory", type=FILE)
 @FAIL_IF
-def campaign_report(directory: Path, fail_if: tuple[str, ...]) -> None:
+@JSON
+def campaign_report(directory: Path, fail_if: tuple[str, ...], as_json: bool) -> None:
     """Build the report of a campaign again from its raw rows."""
     campaigns = room("loadtest.campaign")
-    sys.exit(loadtest(campaigns, lambda: campaigns.report_again(directory, fail_if)))
+    sys.exit(loadtest(campaigns, lambda: campaigns.report_again(directory, fail_if, as_json=as_json)))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
 @JSON

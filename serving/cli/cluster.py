@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verbs
 from serving.cli.lazy import loadtest, room
 from serving.cli.options import FAIL_IF, FILE, JSON, PORT, Finite
 from serving.errors import UserError
@@ -19,7 +20,7 @@ NAMESPACE = click.option(
 CONTEXT = click.option("--context", help="Context of the kubeconfig. Default: its current one.")
 
 
-@click.group()
+@click.group(cls=Verbs)
 def cluster() -> None:
     """Inspect a Kubernetes cluster without changing it, or run a campaign in it."""
 

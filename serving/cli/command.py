@@ -5,18 +5,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 import serving
-from serving.cli import campaigns, cluster, decisions, doctor, explain, inventory, keys, models, run, runs, serve
+from serving.cli import (
+    campaigns,
+    cluster,
+    completion,
+    decisions,
+    doctor,
+    explain,
+    inventory,
+    keys,
+    models,
+    run,
+    runs,
+    serve,
+)
+from serving.cli.help import Verbs
 from serving.cli.lazy import lacking, stop
 from serving.environment import check_environment, reach_loopback_directly
 from serving.errors import EnvironmentFault, TandemError, exit_code
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(serving.__version__, prog_name="tandem")
 def cli() -> None:
     """Serves a model on CPU and GPU in tandem, and uses a GPU exactly when it pays."""
@@ -44,6 +59,7 @@ for verb in (
     campaigns.compare,
     keys.keys,
     cluster.cluster,
+    completion.completion,
 ):
     cli.add_command(verb)
 
@@ -53,7 +69,7 @@ def main() -> None:
     try:
         check_environment()
         reach_loopback_directly()
-        cli.main(prog_name="tandem", standalone_mode=False)
+        cli.main(prog_name="tandem", standalone_mode=False, color=False if os.environ.get("NO_COLOR") else None)
     except click.exceptions.NoArgsIsHelpError as error:  # a group alone: what it has is told, and nothing was done
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         sys.exit(2)

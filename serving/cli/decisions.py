@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verb
 from serving.cli.lazy import loadtest, room
 from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, Finite
 
@@ -55,7 +56,7 @@ HEADROOM = click.option(
 )
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("scenario", type=FILE)
 @click.option(
     "--trace", type=FILE, help="Arrivals from a CSV: a column TIMESTAMP (Azure's LLM traces), or seconds first."
@@ -126,7 +127,7 @@ def simulate(**options: Any) -> None:
     sys.exit(replay.run(replay.SimulateOptions.of(**options)))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("model")
 @MODEL_REPOSITORY
 @click.option(
@@ -208,7 +209,7 @@ def profile(
     sys.exit(loadtest(profiling, lambda: profiling.run(profiling.ProfileOptions(**options))))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option(
     "--profile",
     "profiles",
@@ -258,7 +259,7 @@ def plan(**options: Any) -> None:
     sys.exit(planning.run(planning.PlanOptions(**options, command=shlex.join(["tandem", *sys.argv[1:]]))))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("model")
 @RATE
 @RATES

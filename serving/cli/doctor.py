@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 import serving
+from serving.cli.help import Verb
 from serving.cli.lazy import EXTRAS, room
 from serving.cli.options import JSON, PORT
 from serving.installation import how_to_add
@@ -21,7 +22,7 @@ COLOURS = {"ok": "green", "missing": "red", "unknown": "yellow"}
 FOR = {"local": "`tandem up`", "onnx": "`tandem export` of files and tables", "loadtest": "`tandem verdict`"}
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option("--port", default=8080, show_default=True, type=PORT, help="The port that `tandem up` is to listen on.")
 @JSON
 def doctor(port: int, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verb
 from serving.cli.lazy import room
 from serving.cli.options import JSON
 from serving.errors import UserError
@@ -31,7 +32,7 @@ VERDICTS = {
 HEADS = ("pool", "variant", "predicted", "per million", "what became of it")
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("request_id", metavar="ID")
 @click.option(
     "--url",
@@ -45,11 +46,6 @@ def explain(request_id: str, url: str | None, as_json: bool) -> None:
 
     ID is the Tandem-Request-Id of its answer, or its first letters: of its traceparent where it had one. A gateway remembers its last
     8,192 inferences, until it ends.
-
-    \b
-    Example:
-      curl -si … | grep -i tandem-request-id
-      tandem explain 5f2c
     """
     if not re.fullmatch(r"[0-9a-f]{1,32}", request_id):
         raise UserError(f"'{request_id}' is no request's id: those are up to 32 of the letters 0–9 and a–f")

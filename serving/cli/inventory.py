@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verbs
 from serving.cli.lazy import repository_at, room
 from serving.cli.options import JSON, MODEL_REPOSITORY
 from serving.errors import UserError
@@ -23,7 +25,7 @@ URL = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Verbs, invoke_without_command=True)
 @MODEL_REPOSITORY
 @URL
 @JSON
@@ -65,7 +67,8 @@ def history(name: str, model_repository: Path | None, as_json: bool) -> None:
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @MODEL_REPOSITORY
 @click.option("--served", "is_forced", is_flag=True, help="Also what a `tandem up` serves: it unloads it then.")
-def rm(names: tuple[str, ...], model_repository: Path | None, is_forced: bool) -> None:
+@JSON
+def rm(names: tuple[str, ...], model_repository: Path | None, is_forced: bool, as_json: bool) -> None:
     """Take models, or single variants, out of a repository, with their earlier versions and proofs.
 
     What a `tandem up` of this machine serves is refused without --served. Killed at any moment, each variant is there whole or is gone.
@@ -79,6 +82,9 @@ def rm(names: tuple[str, ...], model_repository: Path | None, is_forced: bool) -
         places = " and ".join(found.gateways)
         raise UserError(f"{places} serves {', '.join(used)}: stop it, or unload it with --served; nothing was removed")
     room("serving.export.publish").remove(repository, rows)
+    if as_json:
+        click.echo(json.dumps({"version": 1, "removed": sorted(rows)}))
+        return
     for name in rows:
         click.echo(f"removed {name}")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verbs
 from serving.cli.lazy import room
 from serving.cli.options import FILE, JSON
 from serving.errors import UserError
@@ -21,7 +22,7 @@ KEYS = click.option("--keys", type=FILE, required=True, envvar="TANDEM_KEYS", he
 FAR = datetime(9999, 1, 1, tzinfo=UTC)  # the last years that a date can have
 
 
-@click.group()
+@click.group(cls=Verbs)
 def keys() -> None:
     """Manage API keys: who may ask the gateway for what."""
 
@@ -46,8 +47,15 @@ def keys() -> None:
     type=click.IntRange(1, 5),
     help="The best Tandem-Priority that counts for it: 1, the highest, to 5.",
 )
+@JSON
 def add(
-    keys: Path, name: str, scopes: tuple[str, ...], models: tuple[str, ...], expires: str | None, highest_priority: int
+    keys: Path,
+    name: str,
+    scopes: tuple[str, ...],
+    models: tuple[str, ...],
+    expires: str | None,
+    highest_priority: int,
+    as_json: bool,
 ) -> None:
     """Make a key and print it. It is shown this once: the file holds its SHA-256 alone."""
     now = datetime.now(UTC)
@@ -66,7 +74,7 @@ def add(
         f"expires {row['expires'] or 'never'}; it is not shown again",
         err=True,
     )
-    click.echo(added.text)
+    click.echo(json.dumps({"version": 1, **row, "key": added.text}) if as_json else added.text)
 
 
 @keys.command("list")
@@ -90,9 +98,14 @@ def list_keys(keys: Path, as_json: bool) -> None:
 @keys.command("revoke")
 @KEYS
 @click.argument("which", metavar="ID")
-def revoke(keys: Path, which: str) -> None:
+@JSON
+def revoke(keys: Path, which: str, as_json: bool) -> None:
     """Revoke the key with this ID: a gateway that runs refuses it within about 2 s."""
-    key = room("serving.keys.changes").revoke(keys, which, datetime.now(UTC))
+    now = datetime.now(UTC)
+    key = room("serving.keys.changes").revoke(keys, which, now)
+    if as_json:
+        click.echo(json.dumps({"version": 1, **_row(key, now)}))
+        return
     click.echo(f"key {key.id} of {key.name} is revoked since {room('serving.keys.key_file').time_text(key.revoked)}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verb
 from serving.cli.interrupts import ending_at_once
 from serving.cli.lazy import repository_at, room
 from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, duration_s
@@ -45,7 +46,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("source")
 @MODEL_REPOSITORY
 @click.option("--model", help="Public name of the model. Default: what the source suggests.")
@@ -181,8 +182,14 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--payload", type=FILE, help="Also write the judging data to this .npz, for load tests.")
 @click.option("--keep-slow", "keeps_slow", is_flag=True, help="Publish a ready-made variant that is slower than FP32.")
+@JSON
 def export(
-    source: str, model_repository: Path | None, is_yes: bool, engine_names: tuple[str, ...], **options: Any
+    source: str,
+    model_repository: Path | None,
+    is_yes: bool,
+    engine_names: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Export a model, make its variants, prove them, and put them into a repository.
 
@@ -213,7 +220,7 @@ def export(
             room("serving.export.publish").remove_abandoned(repository)
 
     with ending_at_once(clean_up):
-        code = command.run(asked, _engines(engine_names), loader())
+        code = command.run(asked, _engines(engine_names), loader(), as_json=as_json)
     sys.exit(code)
 
 
@@ -239,7 +246,7 @@ def _engines(chosen: tuple[str, ...]) -> Any:
     return {name: one for name, one in found.items() if not chosen or name in (*chosen, "cuda", "tensorrt")}
 
 
-@click.command()
+@click.command(cls=Verb)
 @MODEL_REPOSITORY
 @click.option("--model", help="Verify this model only.")
 @click.option(

@@ -10,16 +10,17 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verb
 from serving.cli.lazy import repository_at, room
 from serving.cli.models import export
 from serving.cli.options import PORT
-from serving.errors import EnvironmentFault
+from serving.errors import EnvironmentFault, UserError
 
 POLL_S = 0.2
 SEEN_S = 120.0  # from the export to the answer of a pool that has proven and loaded it (guess, not measured)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Verb, context_settings={"ignore_unknown_options": True})
 @click.option("--port", default=8080, show_default=True, type=PORT, help="Where to serve it, if nothing serves it yet.")
 @click.argument("words", metavar="SOURCE [OPTIONS OF EXPORT]…", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(port: int, words: tuple[str, ...]) -> None:
@@ -30,6 +31,8 @@ def run(port: int, words: tuple[str, ...]) -> None:
     """
     with export.make_context("tandem export", list(words)) as context:
         asked = context.params
+    if asked["as_json"]:
+        raise UserError("--json is for `tandem export`; what is served then is told by `tandem status --json`")
     repository = repository_at(asked["model_repository"]).absolute()
     name = asked["model"] or room("serving.export.options").default_name(asked["source"])
     runs, processes = room("serving.local.runs"), room("serving.local.processes")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from serving.cli.help import Verb
 from serving.cli.lazy import room
 from serving.cli.options import JSON, PORT
 from serving.errors import UserError
@@ -21,7 +22,7 @@ OF_PORT = click.option("--port", type=PORT, help="Only the one whose clients com
 LOG_POLL_S = 0.2  # nobody reads faster
 
 
-@click.command()
+@click.command(cls=Verb)
 @OF_PORT
 @JSON
 def status(port: int | None, as_json: bool) -> None:
@@ -41,7 +42,7 @@ def status(port: int | None, as_json: bool) -> None:
     sys.exit(0 if states and all(state["state"] == "ready" for state in states) else 1)
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("names", metavar="[NAME…]", nargs=-1)
 @OF_PORT
 @click.option("--tail", default=100, show_default=True, type=click.IntRange(0), help="Last lines of each.")
@@ -78,7 +79,7 @@ def logs(names: tuple[str, ...], port: int | None, tail: int, follow: bool, as_j
             click.echo(f"{name:{width}} | {line}")
 
 
-@click.command()
+@click.command(cls=Verb)
 @OF_PORT
 @click.option("--all", "is_all", is_flag=True, help="All of them, where several run.")
 @JSON

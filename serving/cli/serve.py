@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
 import click
 
+from serving.cli.help import Verb
 from serving.cli.lazy import room
-from serving.cli.options import FILE, MODEL_REPOSITORY, PORT
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, PORT
 
 HOST = click.option(
     "--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on."
@@ -36,7 +38,7 @@ NO_MEASURE = click.option(
 )
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option(
     "--config", type=FILE, required=True, envvar="TANDEM_CONFIG", help="tandem.yaml: pools and their Tritons."
 )
@@ -74,7 +76,7 @@ def gateway(**options: Any) -> None:
     sys.exit(serve.run(serve.Options(**options)))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option(
     "--pool",
     "pools",
@@ -136,7 +138,7 @@ def up(is_detached: bool, **options: Any) -> None:
     sys.exit(local.run(local.UpOptions(**options, parent=parent)))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option("--pool", default="cpu", show_default=True, help="The pool that this Triton belongs to: cpu or gpu.")
 @click.option(
     "--emulate",
@@ -209,10 +211,14 @@ def triton(**options: Any) -> None:
     sys.exit(local.run(local.TritonOptions(**options)))
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("engine", type=click.Choice(["cpu", "gpu", "openvino"]))
-def environment(engine: str) -> None:
+@JSON
+def environment(engine: str, as_json: bool) -> None:
     """Make the environment that an engine runs in: `cpu` and `gpu` as `tandem up` does by itself, `openvino` beside them."""
     environments = room("serving.local.environments")
-    made = environments.ensure(environments.ENGINES[engine], click.echo)
+    made = environments.ensure(environments.ENGINES[engine], lambda line: click.echo(line, err=as_json))
+    if as_json:
+        click.echo(json.dumps({"version": 1, "folder": str(made.folder), "onnxruntime": made.engine_version}))
+        return
     click.echo(f"{made.folder}: ONNX Runtime {made.engine_version}")

@@ -5,12 +5,14 @@ The steps themselves are in `pipeline`, the checks of options in `options`.
 
 from __future__ import annotations
 
+import json
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -36,7 +38,9 @@ from serving.repository import PASSED, UNTRAINED, Gate, Variant
 from serving.repository.preprocessing import ImagePreprocessing
 
 
-def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load | None = None) -> int:
+def run(
+    options: ExportOptions, engines: Mapping[str, EnginePython], load: Load | None = None, *, as_json: bool = False
+) -> int:
     """Returns 0 where the model was published, even if a variant was refused. Raises GateRefused, UserError or EnvironmentFault.
 
     `load`: has a server load everything before it is published; None: no server can.
@@ -46,6 +50,9 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
     with publish.writing(options.repository, model), _shown() as progress:
         export = _whole if options.variant is None else _ready_made
         outcome = export(options, _spec(options, model), engines, progress, load)
+    if as_json:
+        print(json.dumps(_as_json(model, options.repository, outcome), indent=1))
+        return 0
     for variant in outcome.published:
         print(_sentence(variant))
     for warning in outcome.warnings:
@@ -55,6 +62,26 @@ def run(options: ExportOptions, engines: Mapping[str, EnginePython], load: Load 
     for precision, reason in outcome.refused.items():
         print(f"{precision}: not written: {reason}")
     return 0
+
+
+def _as_json(model: str, repository: Path, outcome: ExportResult) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "model": model,
+        "repository": str(repository),
+        "published": [
+            {
+                "name": variant.name,
+                "digest": variant.digest,
+                "proof": _proof(variant),
+                "pools": {pool: given.status for pool, given in variant.record.pools.items()},
+            }
+            for variant in outcome.published
+        ],
+        "refused": dict(outcome.refused),
+        "left_out": dict(outcome.left_out),
+        "warnings": list(outcome.warnings),
+    }
 
 
 def _ready_made(
