@@ -98,8 +98,21 @@ class PoolSettings(Strict):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="What one of its servers costs an hour, in any currency; for all pools or for none. Without prices all servers "
-        "cost the same.",
+        description="What one of its servers costs an hour, in any currency; with `servers_per_card` what the card costs. For all pools or "
+        "for none; without prices all servers cost the same. Spot and on-demand machines are two pools, each with its price.",
+    )
+    servers_per_card: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Servers that share one card (MIG, MPS, time-slicing): `price_per_hour` is the card's then, paid for one server as for "
+        "all that fit.",
+    )
+    memory_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Memory that one of its servers has for models; of a shared card its part. A model that takes more "
+        "(`models.NAME.memory_bytes`) is not expected of the pool, and `models` that do not fit together are refused. Unset: not checked.",
     )
     min_replicas: int | None = Field(
         default=None, ge=0, description="Fewest servers that are kept. Unset: 0 for a GPU pool, 1 for others."
@@ -120,6 +133,13 @@ class PoolSettings(Strict):
         allow_inf_nan=False,
         description="Seconds that a server's node is paid for however short it was there: one that was asked for is kept so long, because "
         "to let it go sooner saves nothing. Unset: 0; clouds bill by the second after the first 60, some providers by the hour.",
+    )
+    consolidation_s: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that its node is paid for after its last server has gone, a part of what waking costs: Karpenter's "
+        "`consolidateAfter`, or cluster-autoscaler's `scale-down-unneeded-time` (600 by its default). Unset: 0.",
     )
     instances: int | None = Field(
         default=None,
@@ -269,11 +289,79 @@ class ModelSettings(Strict):
     objective: ObjectiveSettings = Field(
         default_factory=ObjectiveSettings, description="What is wanted of its answers."
     )
+    memory_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Memory that one of its variants takes on a server, to be compared with `pools.NAME.memory_bytes`. Unset: not checked.",
+    )
     token_ids: bool = Field(
         default=False,
         description="Whether /v1/embeddings takes token ids in the place of texts, which must be of this model's own tokenizer: ids of "
         "another's, such as those that LangChain sends by default, give wrong vectors in silence.",
     )
+
+
+class QuotaSettings(Strict):
+    """Cards that several pools may have together."""
+
+    pools: tuple[str, ...] = Field(min_length=1, description="Names of the pools that share it.")
+    max_cards: int = Field(
+        ge=0,
+        description="Most cards of all of them, or servers where a pool shares none, such as a region's quota of GPUs: beyond it a node "
+        "would be asked for in vain. Another size, spot or the CPU is taken instead.",
+    )
+
+
+class ScalingRules(Strict):
+    """How eagerly servers come and go; the scaler, `tandem up` and `tandem simulate` go by the same."""
+
+    max_load_ratio: float = Field(
+        default=0.7,
+        gt=0,
+        le=1,
+        description="Share of what servers can do that is planned with: above it queues grow long. A guess, not measured.",
+    )
+    patience_s: float = Field(
+        default=5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds of too few servers before a pool is woken: a shorter burst is over before a node is there. A guess, not "
+        "measured.",
+    )
+    hold_s: float = Field(
+        default=60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that a server which was asked for stays at least. A guess, not measured.",
+    )
+    cpu_hold_s: float = Field(
+        default=300.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds for which fewer must do before a server of a pool that is always there goes: Kubernetes' own autoscaler waits "
+        "as long.",
+    )
+    handover_s: float = Field(
+        default=60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="The same once the GPUs answer that were waited for: they take the next burst. A guess, not measured.",
+    )
+    max_wakes_per_hour: int = Field(
+        default=6,
+        ge=1,
+        description="After so many wakes within an hour nothing sleeps: a cold start each ten minutes is more than one saves. A guess.",
+    )
+    change_ratio: float = Field(
+        default=1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How many times what a change costs (cold starts, `consolidation_s`) staying must have cost before it is made. 1: "
+        "never more than twice what knowing the future would have cost (renting skis).",
+    )
+
+
+SCALING_RULES = ScalingRules()
 
 
 class GatewaySettings(Strict):
@@ -283,6 +371,10 @@ class GatewaySettings(Strict):
     pools: dict[str, PoolSettings] = Field(
         min_length=1, description="Pool name -> pool. Of pools that cost the same for a request, the first counts."
     )
+    quotas: dict[str, QuotaSettings] = Field(
+        default_factory=dict, description="Name -> cards that several pools may have together."
+    )
+    scaling: ScalingRules = Field(default_factory=ScalingRules, description="When servers come and go.")
     models: dict[str, ModelSettings] = Field(
         default_factory=dict, description="Public model name -> what is decided for it."
     )
@@ -333,6 +425,11 @@ def comes_and_goes(name: str, pool: PoolSettings) -> bool:
     return pool.device == "gpu" or name.startswith(f"{EMULATED}-gpu")
 
 
+def price_of_one(pool: PoolSettings) -> float | None:
+    """Of one server an hour: its share of the card's, where all places are taken."""
+    return None if pool.price_per_hour is None else pool.price_per_hour / pool.servers_per_card
+
+
 def read_settings(path: Path) -> GatewaySettings:
     """tandem.yaml as settings. Raises UserError with the place and the nearest known name."""
     settings = settings_of(read_document(path, "the configuration"))
@@ -359,6 +456,8 @@ def settings_of(document: Document) -> GatewaySettings:
             )
     _require_all_prices_or_none(settings.pools, document)
     _require_possible_replicas(settings.pools, document)
+    _require_quotas(settings, document)
+    _require_memory(settings, document)
     for model, of_model in settings.models.items():
         for pool in of_model.variants:
             if pool not in settings.pools:
@@ -383,6 +482,45 @@ def _require_possible_replicas(pools: Mapping[str, PoolSettings], document: Docu
             raise document.wrong(
                 ("pools", name), f"min_replicas {pool.min_replicas} is more than max_replicas {pool.max_replicas}"
             )
+
+
+def _require_quotas(settings: GatewaySettings, document: Document) -> None:
+    for name, quota in settings.quotas.items():
+        for pool in quota.pools:
+            if pool not in settings.pools:
+                raise document.wrong(("quotas", name, "pools"), f"no pool '{pool}'{nearest(pool, settings.pools)}")
+        kept = sum(_cards_kept(pool, settings.pools[pool]) for pool in set(quota.pools))
+        if kept > quota.max_cards:
+            raise document.wrong(
+                ("quotas", name),
+                f"max_cards {quota.max_cards} is less than the {kept} that min_replicas of its pools take; raise it, or lower those",
+            )
+
+
+def _cards_kept(name: str, pool: PoolSettings) -> int:
+    least = pool.min_replicas
+    if least is None:
+        least = 0 if comes_and_goes(name, pool) else 1
+    return -(-least // pool.servers_per_card)
+
+
+def _require_memory(settings: GatewaySettings, document: Document) -> None:
+    for name, pool in settings.pools.items():
+        if pool.memory_bytes is None:
+            continue
+        takes = {own: settings.models[of].memory_bytes or 0 for own in pool.models if (of := _model_of(own, settings))}
+        if sum(takes.values()) > pool.memory_bytes:
+            raise document.wrong(
+                ("pools", name, "models"),
+                f"{', '.join(takes)} take {sum(takes.values()):,} bytes by models.*.memory_bytes, and one server has "
+                f"{pool.memory_bytes:,} (memory_bytes); leave some to another pool, or take larger servers",
+            )
+
+
+def _model_of(variant: str, settings: GatewaySettings) -> str | None:
+    """The longest of the models with settings that it may be a variant of."""
+    names = (name for name in settings.models if variant == name or variant.startswith(f"{name}-"))
+    return max(names, key=len, default=None)
 
 
 def is_loopback(host: str) -> bool:

@@ -53,6 +53,15 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         (GOOD.replace("device: cpu", "device: cpu, min_replica: 3"), "did you mean 'min_replicas'?"),
         (GOOD.replace("device: cpu", "device: cpu, max_replicas: 0"), "pools.cpu.max_replicas"),
         (GOOD.replace("device: cpu", "device: cpu, cold_start_s: -1"), "pools.cpu.cold_start_s"),
+        (GOOD + "quotas: {gpus: {pools: [cpuu], max_cards: 1}}\n", "did you mean 'cpu'?"),
+        (GOOD + "quotas: {gpus: {pools: [cpu], max_cards: 0}}\n", "less than the 1 that min_replicas"),
+        (GOOD + "scaling: {patience: 1}\n", "did you mean 'patience_s'?"),
+        (GOOD + "scaling: {max_wakes_per_hour: 0}\n", "scaling.max_wakes_per_hour"),
+        (
+            GOOD.replace("device: cpu", "device: cpu, memory_bytes: 9, models: [digits-fp32, digits-int8]")
+            + "models: {digits: {memory_bytes: 5}}\n",
+            "digits-fp32, digits-int8 take 10 bytes",
+        ),
         (GOOD.replace("device: cpu", "device: cpu, instances: 0"), "pools.cpu.instances"),
         (GOOD.replace("device: cpu", "device: cpu, thread: 2"), "did you mean 'threads'?"),
         (

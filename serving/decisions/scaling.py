@@ -22,8 +22,8 @@ from serving.decisions.sizes import (
     next_fleet,
     within,
 )
-from serving.decisions.wake import WAKE_RULES, WakeRules
 from serving.scheduling.bridge import WINDOW_S
+from serving.settings import SCALING_RULES, ScalingRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class Scaling:
     changes: tuple[Change, ...] = ()
 
 
-def step(old: Scaling, now: float, snapshot: ScalingInput, sizes: Sizes, rules: WakeRules = WAKE_RULES) -> Scaling:
+def step(
+    old: Scaling, now: float, snapshot: ScalingInput, sizes: Sizes, rules: ScalingRules = SCALING_RULES
+) -> Scaling:
     """To be asked every second or so. A clock that goes back is taken to stand still."""
     now = max(now, old.at)
     gateways = update(old.gateways, now, snapshot.addresses, snapshot.heard, snapshot.are_named)
@@ -93,7 +95,7 @@ def _keeps(total: Total) -> str:
     return f"{', '.join(total.missed)} not heard" if total.missed else "the gateways' name cannot be looked up"
 
 
-def _began(now: float, demands: Demands, there: Mapping[str, int], sizes: Sizes, rules: WakeRules) -> FleetTarget:
+def _began(now: float, demands: Demands, there: Mapping[str, int], sizes: Sizes, rules: ScalingRules) -> FleetTarget:
     """What the cluster was last told, a server that is still on its way included: to be kept unless it does not pay.
 
     Where that cannot be known: what answers, or what pays at this demand if that is more. What was forgotten counts as done just now.

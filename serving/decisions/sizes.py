@@ -20,14 +20,15 @@ from serving.decisions.fleet import (
     Load,
     Mix,
     ModelLoad,
+    Quota,
     Shortage,
     Supply,
+    cards,
     cheapest_mix,
     obtainable,
 )
 from serving.decisions.prices import EQUAL_PER_HOUR, HOUR_S
-from serving.decisions.wake import WAKE_RULES, WakeRules
-from serving.settings import PoolSettings, comes_and_goes
+from serving.settings import SCALING_RULES, GatewaySettings, PoolSettings, ScalingRules, comes_and_goes
 
 GIVE_UP_RATIO = 2.0  # cold starts without a server more: it cannot be had; one is told as a mean; a guess, not measured
 LEAST_GIVE_UP_S = (
@@ -37,19 +38,25 @@ LEAST_GIVE_UP_S = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What can be had of each pool, and which of them come and go."""
+    """What can be had of each pool, which of them come and go, and what several may have together."""
 
     supplies: Mapping[str, Supply]
     coming: frozenset[str]
+    quotas: tuple[Quota, ...] = ()
 
 
 GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
 COLD_START_S = 40.0  # an image that is there, and a model; a guess, not measured
 
 
-def sizes_of(pools: Mapping[str, PoolSettings]) -> Sizes:
+def sizes_of(settings: GatewaySettings) -> Sizes:
+    pools = settings.pools
     coming = frozenset(name for name, pool in pools.items() if comes_and_goes(name, pool))
-    return Sizes({name: replace(supply_of(name, it), has_gpu=name in coming) for name, it in pools.items()}, coming)
+    return Sizes(
+        {name: replace(supply_of(name, it), has_gpu=name in coming) for name, it in pools.items()},
+        coming,
+        tuple(Quota(frozenset(it.pools), it.max_cards) for it in settings.quotas.values()),
+    )
 
 
 def supply_of(name: str, pool: PoolSettings) -> Supply:
@@ -64,7 +71,16 @@ def supply_of(name: str, pool: PoolSettings) -> Supply:
     if cold_start_s is None:
         cold_start_s = GPU_COLD_START_S if is_coming else COLD_START_S
     price = pool.price_per_hour or EQUAL_PER_HOUR
-    return Supply(price, min(least, most), most, cold_start_s, pool.min_billing_s or 0.0)
+    return Supply(
+        price,
+        min(least, most),
+        most,
+        cold_start_s,
+        pool.min_billing_s or 0.0,
+        servers_per_card=pool.servers_per_card,
+        memory_bytes=inf if pool.memory_bytes is None else pool.memory_bytes,
+        consolidation_s=pool.consolidation_s or 0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +111,7 @@ class FleetTarget:
 
 
 def next_fleet(
-    old: FleetTarget, now: float, demands: Demands, sizes: Sizes, rules: WakeRules = WAKE_RULES
+    old: FleetTarget, now: float, demands: Demands, sizes: Sizes, rules: ScalingRules = SCALING_RULES
 ) -> FleetTarget:
     """To be asked every second or so."""
     waiting = _waiting(old, now, demands, sizes.coming)
@@ -113,13 +129,14 @@ def next_fleet(
     short_s = old.short_s + passed_s if is_short else max(0.0, old.short_s - passed_s)
     saved = max(0.0, staying.price_per_hour - best.price_per_hour) * passed_s / HOUR_S
     more = [name for name in sizes.coming if best.replicas[name] > was[name]]
-    fewer = [name for name in sizes.coming if max(best.replicas[name], ideal.replicas[name]) < was[name]]
+    enough = {name: max(best.replicas[name], ideal.replicas[name]) for name in sizes.coming}
+    fewer = [name for name in sizes.coming if cards(enough[name], it := supplies[name]) < cards(was[name], it)]
     cost, wakes = 0.0, tuple(at for at in old.wakes if at > now - HOUR_S)
     wanted = {name: was[name] for name in sizes.coming}
     if more:
         cost = max(0.0, old.cost_of_staying) + saved
         is_replaced = bool(lacking - {it.pool for it in old.shortages})  # what was decided cannot be had
-        pays = cost > 0 and cost >= _price_of_change(more, was, best, supplies)
+        pays = cost > 0 and cost >= _price_of_change(more, was, best, supplies, rules)
         if pays or is_replaced or (is_short and short_s >= rules.patience_s):
             wanted |= {name: best.replicas[name] for name in more}
             wakes = (*wakes, now)
@@ -131,8 +148,8 @@ def next_fleet(
         free = [
             name for name in fewer if not (is_awaited or _is_held(name, now, old, supplies[name], rules, len(wakes)))
         ]
-        if free and -cost >= _price_of_change(free, was, best, supplies):
-            wanted |= {name: max(best.replicas[name], ideal.replicas[name]) for name in free}
+        if free and -cost >= _price_of_change(free, was, best, supplies, rules):
+            wanted |= {name: enough[name] for name in free}
     there = {name: min(number, demands[name].num_ready) for name, number in wanted.items()}
     bridging = (
         staying if there == {name: had[name] for name in there} else _with(there, models, supplies, sizes, rules)
@@ -190,13 +207,15 @@ def model_loads(demands: Demands) -> list[ModelLoad]:
 
 
 def advised_mix(
-    models: Sequence[ModelLoad], demands: Demands, was: Mapping[str, int], sizes: Sizes, rules: WakeRules
+    models: Sequence[ModelLoad], demands: Demands, was: Mapping[str, int], sizes: Sizes, rules: ScalingRules
 ) -> Mix:
     """The cheapest mix; of a pool that nobody has seen one server, or as many as are needed for sure, as in `wake.advised`."""
     unseen = [name for name in sizes.supplies if name in sizes.coming and demands[name].unseen_replicas > 0]
 
+    quotas = _allowing(sizes.supplies, sizes.quotas)
+
     def cheapest(of: Sequence[ModelLoad], supplies: Mapping[str, Supply]) -> Mix:
-        return cheapest_mix(of, supplies, (), rules.max_load_ratio)
+        return cheapest_mix(of, supplies, quotas, rules.max_load_ratio)
 
     if not unseen:
         return cheapest(models, sizes.supplies)
@@ -212,7 +231,8 @@ def advised_mix(
         if mixes[0].replicas[name] == 0 and careful[name].max_replicas > 0:
             tried = {**careful, name: replace(careful[name], min_replicas=1, max_replicas=1)}
             hoped = model_loads({other: _known(it) if other == name else it for other, it in demands.items()})
-            mixes.append(cheapest(hoped, tried))
+            if _allowing(tried, quotas) == quotas:
+                mixes.append(cheapest(hoped, tried))
     return min(mixes, key=lambda mix: (round(mix.short, 6), mix.price))
 
 
@@ -237,25 +257,42 @@ def _with(
     models: Sequence[ModelLoad],
     supplies: Mapping[str, Supply],
     sizes: Sizes,
-    rules: WakeRules,
+    rules: ScalingRules,
 ) -> Mix:
     """So many servers of the pools that come and go, and of the others as many as carry the rest for the least money."""
     fixed = {
         name: replace(supply, min_replicas=coming[name], max_replicas=coming[name]) if name in sizes.coming else supply
         for name, supply in supplies.items()
     }
-    return cheapest_mix(models, fixed, (), rules.max_load_ratio)
+    return cheapest_mix(models, fixed, _allowing(fixed, sizes.quotas), rules.max_load_ratio)
 
 
-def _price_of_change(names: Iterable[str], was: Mapping[str, int], best: Mix, supplies: Mapping[str, Supply]) -> float:
-    """Of the cold starts of as many servers."""
-    return sum(
-        supplies[name].price_per_hour * supplies[name].cold_start_s / HOUR_S * abs(best.replicas[name] - was[name])
+def _allowing(supplies: Mapping[str, Supply], quotas: Iterable[Quota]) -> tuple[Quota, ...]:
+    """Quotas that allow what is there: what somebody else has asked for is no error here."""
+    there = [
+        sum(cards(it.min_replicas, it) for name, it in supplies.items() if name in quota.pools) for quota in quotas
+    ]
+    return tuple(replace(it, max_cards=max(it.max_cards, few)) for it, few in zip(quotas, there, strict=True))
+
+
+def _price_of_change(
+    names: Iterable[str],
+    was: Mapping[str, int],
+    best: Mix,
+    supplies: Mapping[str, Supply],
+    rules: ScalingRules,
+) -> float:
+    """Of as many cards, while they start and after their last server has gone."""
+    return rules.change_ratio * sum(
+        (it := supplies[name]).price_per_hour
+        * (it.cold_start_s + it.consolidation_s)
+        / HOUR_S
+        * abs(cards(best.replicas[name], it) - cards(was[name], it))
         for name in names
     )
 
 
-def _is_held(name: str, now: float, old: FleetTarget, supply: Supply, rules: WakeRules, num_wakes: int) -> bool:
+def _is_held(name: str, now: float, old: FleetTarget, supply: Supply, rules: ScalingRules, num_wakes: int) -> bool:
     """Whether a pool may not have fewer servers now, though it would be cheaper."""
     is_young = now - old.since.get(name, -inf) < max(rules.hold_s, supply.min_billing_s)
     return is_young or num_wakes >= rules.max_wakes_per_hour
@@ -296,7 +333,7 @@ class Change:
 
 
 def fleet_changes(
-    old: FleetTarget, new: FleetTarget, demands: Demands, sizes: Sizes, rules: WakeRules = WAKE_RULES
+    old: FleetTarget, new: FleetTarget, demands: Demands, sizes: Sizes, rules: ScalingRules = SCALING_RULES
 ) -> list[Change]:
     """One for each pool of which another number is wanted."""
     changed = [name for name, number in new.replicas.items() if number != old.replicas[name]]
@@ -304,7 +341,8 @@ def fleet_changes(
         return []
     models, lacking = model_loads(demands), [it.pool for it in new.shortages]
     is_short = _with(old.replicas, models, sizes.supplies, sizes, rules).short > EPSILON
-    by_upper_bounds = cheapest_mix(models, sizes.supplies, (), rules.max_load_ratio).replicas
+    quotas = _allowing(sizes.supplies, sizes.quotas)
+    by_upper_bounds = cheapest_mix(models, sizes.supplies, quotas, rules.max_load_ratio).replicas
     found = []
     for name in changed:
         before, after = old.replicas[name], new.replicas[name]
@@ -324,7 +362,7 @@ def fleet_changes(
 
 
 def _sentence(
-    name: str, after: int, reason: Reason, demands: Demands, sizes: Sizes, lacking: Sequence[str], rules: WakeRules
+    name: str, after: int, reason: Reason, demands: Demands, sizes: Sizes, lacking: Sequence[str], rules: ScalingRules
 ) -> str:
     told, demand = f"{name}: {_counted(after)}", f"demand {demands[name].replicas:.2g} servers"
     if name not in sizes.coming:
@@ -336,7 +374,7 @@ def _sentence(
     return f"{told} would pay ({demand}{_break_even(name, demands, sizes, rules)})"
 
 
-def _break_even(name: str, demands: Demands, sizes: Sizes, rules: WakeRules) -> str:
+def _break_even(name: str, demands: Demands, sizes: Sizes, rules: ScalingRules) -> str:
     """Of one pool of each kind; between more there are as many as there are mixes."""
     steady = [other for other in sizes.supplies if other not in sizes.coming]
     if len(steady) != 1 or len(sizes.coming) != 1:

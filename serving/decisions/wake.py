@@ -12,36 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from serving.decisions.fleet import EPSILON, MAX_LOAD_RATIO, Fleet, Load, Supply, cheapest, with_gpus
+from serving.decisions.fleet import EPSILON, Fleet, Load, Supply, cheapest, with_gpus
 from serving.decisions.prices import HOUR_S
-
-
-@dataclass(frozen=True, slots=True)
-class WakeRules:
-    max_load_ratio: float = MAX_LOAD_RATIO
-    patience_s: float = (
-        5.0  # with too little, before a GPU is woken: a shorter burst is over before a node is there; a guess
-    )
-    hold_s: float = 60.0  # a server stays at least so long once it is there; a guess, not measured
-    cpu_hold_s: float = (
-        300.0  # less is needed for so long before a CPU server goes: the autoscaler's usual five minutes
-    )
-    handover_s: float = 60.0  # the same once the GPUs are there that were waited for: they take the next burst; a guess
-    max_wakes_per_hour: int = 6
-
-    def __post_init__(self) -> None:
-        if not 0 < self.max_load_ratio <= 1:
-            raise ValueError(f"max_load_ratio is above 0 and at most 1, not {self.max_load_ratio}")
-        for name in ("patience_s", "hold_s", "cpu_hold_s", "handover_s"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is 0 or more seconds, not {getattr(self, name)}")
-        if self.max_wakes_per_hour < 1:
-            raise ValueError(
-                f"max_wakes_per_hour is 1 or more, not {self.max_wakes_per_hour}: with none it never sleeps"
-            )
-
-
-WAKE_RULES = WakeRules()
+from serving.settings import SCALING_RULES, ScalingRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +32,13 @@ class Target:
 
 
 def next_target(
-    old: Target, now: float, needed: Load, cpu: Supply, gpu: Supply, num_gpu_ready: int, rules: WakeRules = WAKE_RULES
+    old: Target,
+    now: float,
+    needed: Load,
+    cpu: Supply,
+    gpu: Supply,
+    num_gpu_ready: int,
+    rules: ScalingRules = SCALING_RULES,
 ) -> Target:
     """To be asked every second or so."""
     best = advised(needed, cpu, gpu, old.gpu, rules)
@@ -85,7 +64,7 @@ def next_target(
     return Target(num_cpu, num_gpu, now, cost, short_s, old.gpu_since, low_since, wakes)
 
 
-def advised(needed: Load, cpu: Supply, gpu: Supply, num_gpu: int, rules: WakeRules) -> Fleet:
+def advised(needed: Load, cpu: Supply, gpu: Supply, num_gpu: int, rules: ScalingRules) -> Fleet:
     """The cheapest mix; of GPUs that nobody has seen one, or as many as are needed for sure. `num_gpu` are asked for already.
 
     That one is also had where it would save money if it took all of which nobody knows: by the upper bound it never would, and nobody

@@ -43,7 +43,7 @@ from serving.gateway.request.dispatch import Dispatcher
 from serving.gateway.request.inference import Inference
 from serving.gateway.threads import Threads
 from serving.protocol.memory import Memory
-from serving.settings import GatewaySettings
+from serving.settings import GatewaySettings, price_of_one
 
 
 class Gateway:
@@ -173,7 +173,7 @@ class Gateway:
             },
             since=self.candidates.since(pool),
             share=self.candidates.share(pool),
-            price_per_hour=self._settings.pools[pool].price_per_hour,
+            price_per_hour=price_of_one(self._settings.pools[pool]),
             num_ready=self.candidates.num_answering(pool),
             num_contained=self.catalogue.num_contained[pool],
             digest_conflicts=self.catalogue.digest_conflicts(pool),

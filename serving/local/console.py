@@ -173,7 +173,7 @@ class PoolChanges:
     """What was said last, so that only changes are said."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._sizes = sizes_of(settings.pools)
+        self._sizes, self._rules = sizes_of(settings), settings.scaling
         self._states: dict[str, str] = {}
         self._wanted: FleetTarget | None = None
         self._served: dict[str, str] | None = None
@@ -192,8 +192,8 @@ class PoolChanges:
         if old is None:
             self._wanted = FleetTarget({name: demands[name].num_ready for name in self._sizes.supplies}, now)
             return changes
-        self._wanted = next_fleet(old, now, demands, self._sizes)
-        return changes + [it.sentence for it in fleet_changes(old, self._wanted, demands, self._sizes)]
+        self._wanted = next_fleet(old, now, demands, self._sizes, self._rules)
+        return changes + [it.sentence for it in fleet_changes(old, self._wanted, demands, self._sizes, self._rules)]
 
     def _of_models(self, status: Mapping[str, Any]) -> list[str]:
         """Variants that came in another version or with other files, that could not be loaded, or that went, and why."""

@@ -18,10 +18,9 @@ from serving.decisions.sizes import (
     sizes_of,
     supply_of,
 )
-from serving.decisions.wake import WakeRules
-from serving.settings import PoolSettings
+from serving.settings import GatewaySettings, PoolSettings, ScalingRules
 
-RULES = WakeRules(max_load_ratio=1.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)
+RULES = ScalingRules(max_load_ratio=1.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)
 NOBODY = Demand(0.0, 0.0, 0)
 
 
@@ -48,7 +47,7 @@ def test_what_can_be_had_of_a_pool_is_what_its_settings_say(name: str, settings:
 
 def test_pools_that_come_and_go_are_gpus_and_what_emulates_them() -> None:
     pools = {"gpu": pool("gpu"), "cpu": pool(), "emulated-gpu-1": pool("emulated"), "other": pool()}
-    found = sizes_of(pools)
+    found = sizes_of(GatewaySettings(version=1, pools=pools))
     assert found.coming == {"gpu", "emulated-gpu-1"}
     assert {name for name, supply in found.supplies.items() if supply.has_gpu} == found.coming
     assert list(found.supplies) == list(pools)

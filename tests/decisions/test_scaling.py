@@ -11,11 +11,10 @@ import pytest
 from serving.decisions.demand import FRESH_S, GONE_S, Demand
 from serving.decisions.scaling import Scaling, ScalingInput, step
 from serving.decisions.sizes import sizes_of
-from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import WINDOW_S
-from serving.settings import PoolSettings
+from serving.settings import GatewaySettings, PoolSettings, ScalingRules
 
-EAGER = WakeRules(max_load_ratio=1.0, patience_s=5.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)
+EAGER = ScalingRules(max_load_ratio=1.0, patience_s=5.0, hold_s=0.0, cpu_hold_s=0.0, handover_s=0.0)
 WINDOW = int(WINDOW_S)
 
 
@@ -34,8 +33,8 @@ QUIET = {"cpu": Demand(0.1, 0.0, 1), "gpu": Demand(0.01, 0.0, 0)}
 class Bed:
     """A look a second; what a look does not say is as it was said before."""
 
-    def __init__(self, pools: Mapping[str, PoolSettings] = POOLS, rules: WakeRules = EAGER, **look: Any) -> None:
-        self.sizes, self.rules = sizes_of(pools), rules
+    def __init__(self, pools: Mapping[str, PoolSettings] = POOLS, rules: ScalingRules = EAGER, **look: Any) -> None:
+        self.sizes, self.rules = sizes_of(GatewaySettings(version=1, pools=dict(pools))), rules
         self.said = replace(ScalingInput(("A",), {}), **look)
         self.state = Scaling()
         self.now = 1000.0

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from serving.decisions.demand import Demand, Demands
 from serving.decisions.fleet import Load, Supply
 from serving.decisions.sizes import LEAST_GIVE_UP_S, FleetTarget, Sizes, fleet_changes, model_loads, next_fleet
-from serving.decisions.wake import Target, WakeRules, next_target
+from serving.decisions.wake import Target, next_target
+from serving.settings import ScalingRules
 
 CPU = Supply(0.2, 1, 40)
 L4 = Supply(0.8, 0, 10, 120.0, has_gpu=True)  # eight CPU servers' work
 A100 = Supply(4.1, 0, 10, 120.0, has_gpu=True)  # forty
 WORK = {"cpu": 1.0, "l4": 8.0, "spot": 8.0, "a100": 40.0}
-RULES = WakeRules()
+RULES = ScalingRules()
 LOOK_S = 4.0  # the scaler looks every second; fewer looks see the same here
 
 
@@ -168,7 +169,7 @@ def test_of_one_cpu_pool_and_one_gpu_pool_it_decides_as_wake_does(
 ) -> None:
     cpu, gpu = Supply(0.2, 1, 30), Supply(price / 10, 0, 4, float(cold_s), billing_s, has_gpu=True)
     sizes = Sizes({"cpu": cpu, "gpu": gpu}, frozenset({"gpu"}))
-    rules = WakeRules(hold_s=20.0, cpu_hold_s=30.0, handover_s=10.0)
+    rules = ScalingRules(hold_s=20.0, cpu_hold_s=30.0, handover_s=10.0)
     pair, fleet, ready, now = Target(1, 0), FleetTarget({"cpu": 1, "gpu": 0}), 0, 0.0
     came: list[int] = []
     for servers, gpu_only, cpu_only, seconds in walk:

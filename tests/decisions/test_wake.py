@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from serving.decisions.break_even import break_even_load
 from serving.decisions.fleet import Load, Supply, cheapest, with_gpus
-from serving.decisions.wake import Target, WakeRules, advised, next_target
+from serving.decisions.wake import Target, advised, next_target
+from serving.settings import ScalingRules
 
 CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=20)
 FIXED_CPU = Supply(price_per_hour=0.2, min_replicas=1, max_replicas=4)
 GPU = Supply(price_per_hour=1.0, max_replicas=4, cold_start_s=240.0)
-EVEN = WakeRules(max_load_ratio=1.0, hold_s=0.0)
+EVEN = ScalingRules(max_load_ratio=1.0, hold_s=0.0)
 
 
 def load(cpu: float, gpu_only: float = 0.0) -> Load:
@@ -35,7 +36,7 @@ def test_a_supply_that_makes_no_sense_is_refused(options: dict[str, float]) -> N
 @pytest.mark.parametrize("ratio", [0.0, -1.0, 1.1])
 def test_servers_cannot_be_loaded_beyond_what_they_do(ratio: float) -> None:
     with pytest.raises(ValueError, match="max_load_ratio"):
-        WakeRules(max_load_ratio=ratio)
+        ScalingRules(max_load_ratio=ratio)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_more_than_all_servers_carry_takes_all_of_them_and_says_what_is_short() 
 def run(
     demand: list[tuple[float, float]],
     supply: Supply = CPU,
-    rules: WakeRules = EVEN,
+    rules: ScalingRules = EVEN,
     *,
     gpu: Supply = GPU,
     every_s: int = 1,
@@ -163,7 +164,7 @@ def test_an_idle_gpu_stays_as_long_as_its_cold_start_would_cost() -> None:
 
 
 def test_a_gpu_is_held_at_least_as_long_as_the_rules_say() -> None:
-    looks = run([(60, 9.0), (1000, 0.0)], FIXED_CPU, WakeRules(max_load_ratio=1.0, hold_s=600.0))
+    looks = run([(60, 9.0), (1000, 0.0)], FIXED_CPU, ScalingRules(max_load_ratio=1.0, hold_s=600.0))
     assert changes(looks) == [(5, 1), (605, 0)]
 
 
@@ -182,7 +183,7 @@ def test_a_cpu_server_that_is_paid_for_longer_goes_later() -> None:
 
 
 def test_a_gpu_that_was_woken_too_often_stays_awake_until_the_hour_is_over() -> None:
-    rules = WakeRules(max_load_ratio=1.0, hold_s=0.0, max_wakes_per_hour=2)
+    rules = ScalingRules(max_load_ratio=1.0, hold_s=0.0, max_wakes_per_hour=2)
     found = changes(run([(60, 9.0), (540, 0.0)] * 12, FIXED_CPU, rules))
     assert [count for _, count in found] == [1, 0, 1, 0, 1, 0, 1][: len(found)]
     assert len([at for at, count in found if count and at <= 3600]) == 2
@@ -297,7 +298,7 @@ DEMANDS = st.lists(st.tuples(st.integers(1, 900), st.floats(0, 40)), min_size=1,
 def test_never_more_or_fewer_servers_than_can_be_had_and_never_more_wakes_than_allowed(
     demand: list[tuple[int, float]],
 ) -> None:
-    rules = WakeRules(hold_s=0.0, max_wakes_per_hour=3)
+    rules = ScalingRules(hold_s=0.0, max_wakes_per_hour=3)
     looks = run([(float(s), d) for s, d in demand], FIXED_CPU, rules)
     assert all(1 <= w.cpu <= 4 and 0 <= w.gpu <= 4 for w in looks)
     counts = [(0, 0), *changes(looks)]

@@ -83,7 +83,7 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
             "tritonWords": True,
             "allowMissing": True,
         },
-        "poolDefaults": {"coldStartS": 30},
+        "poolDefaults": {"coldStartS": 30, "minBillingS": 60},
         "pools": {
             "cpu": {"pricePerHour": 0.1785, "autoscaling": {"enabled": True, "maxReplicas": 9}},
             "gpu": {"enabled": True, "pricePerHour": 0.00002, "minReplicas": 0, "maxReplicas": 3, "coldStartS": 240.5},
@@ -95,6 +95,7 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
         name: (pool.price_per_hour, pool.min_replicas, pool.max_replicas, pool.cold_start_s)
         for name, pool in settings.pools.items()
     } == {"gpu": (0.00002, 0, 3, 240.5), "cpu": (0.1785, 1, 9, 30.0), "spare": (1.0, 2, 2, 30.0)}
+    assert {pool.min_billing_s for pool in settings.pools.values()} == {60.0}
     assert settings.models["digits"].objective.latency_s == 0.25
     assert settings.models["other"].variants == {"cpu": "int8"}
     assert settings.models["third"].variants == {}

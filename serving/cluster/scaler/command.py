@@ -63,7 +63,7 @@ def run(options: Options) -> int:
         raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
     if unknown := [name for name in options.apply if name not in settings.pools]:
         raise UserError(f"--apply {unknown[0]}: {options.config} has no such pool; {there_are(list(settings.pools))}")
-    sizes = sizes_of(settings.pools)
+    sizes = sizes_of(settings)
     cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
     async def serve() -> None:
@@ -81,7 +81,7 @@ def run(options: Options) -> int:
         if external is not None:
             await external.start()
         _say(f"ready: metrics on http://{Endpoint(options.host, options.port).text}/metrics")
-        reconciling = asyncio.create_task(Reconciler(names, cluster, sizes, state, key, _say).run())
+        reconciling = asyncio.create_task(Reconciler(names, cluster, sizes, state, key, _say, settings.scaling).run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([reconciling, stopping], return_when=asyncio.FIRST_COMPLETED)
         if reconciling.done():

@@ -27,7 +27,7 @@ from serving.cluster.scaler.state import Result, ScalerState, Traffic
 from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
 from serving.decisions.scaling import Scaling, ScalingInput, step
 from serving.decisions.sizes import Sizes
-from serving.decisions.wake import WAKE_RULES, WakeRules
+from serving.settings import SCALING_RULES, ScalingRules
 
 Good = Mapping[str, float]  # by pool: requests answered well since it began
 
@@ -156,7 +156,7 @@ class Reconciler:
         state: ScalerState,
         key: Callable[[], str | None],
         say: Callable[[str], None],
-        rules: WakeRules = WAKE_RULES,
+        rules: ScalingRules = SCALING_RULES,
     ) -> None:
         self._names, self._cluster, self._sizes, self._state = names, cluster, sizes, state
         self._key, self._say, self._rules = key, say, rules

@@ -13,12 +13,12 @@ from typing import Literal
 
 from serving.decisions.curves import ALL, Points, read_curves
 from serving.decisions.fleet import Supply
-from serving.decisions.wake import WAKE_RULES, WakeRules
 from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.scheduling.bridge import RULES, Rules
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
+from serving.settings import SCALING_RULES, ScalingRules
 
 MAX_NOISE_RATIO = 10.0  # half of all executions would take less than a tenth of their mean; a guess, not measured
 Scaler = Literal["none", "wake", "always", "demand", "oracle"]
@@ -105,7 +105,7 @@ class Setting:
     gpu: PoolSetting
     objective_s: float  # from arrival to answer
     rows: float = 1.0  # of each request, where arrivals do not say
-    wake: WakeRules = WAKE_RULES
+    wake: ScalingRules = SCALING_RULES
     bridge: Rules = RULES
     cooldown_s: float = 300.0  # of `hold`, without a request before the GPU goes: KEDA's default cooldownPeriod
 
@@ -152,7 +152,7 @@ class _Scenario:
     pools: _Pools
     rows: float = 1.0
     cooldown_s: float = 300.0
-    wake: WakeRules = WAKE_RULES
+    wake: ScalingRules = SCALING_RULES
 
 
 def read_scenario(path: Path) -> Setting:

@@ -30,7 +30,7 @@ from serving.scheduling.bridge import ALWAYS_WARM, SHARED_BY, Bridge, Demand, st
 from serving.scheduling.choice import Candidate
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
-from serving.settings import GatewaySettings, comes_and_goes
+from serving.settings import GatewaySettings, comes_and_goes, price_of_one
 
 AGAIN_S = (5.0, 15.0, 60.0, 600.0)  # between tries to measure what could not be; then the last; a guess, not measured
 SURE_S = 60.0  # that what was measured is not doubted; a guess, not measured
@@ -58,7 +58,7 @@ class _Known:
 class Candidates:
     def __init__(self, settings: GatewaySettings, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._prices = {name: pool.price_per_hour or EQUAL_PER_HOUR for name, pool in settings.pools.items()}
+        self._prices = {name: price_of_one(pool) or EQUAL_PER_HOUR for name, pool in settings.pools.items()}
         self.queues = {
             name: PoolQueue(name, [server.replica for server in servers]) for name, servers in catalogue.pools.items()
         }

@@ -31,10 +31,17 @@ class ColdPools:
     """`in_repository`: device -> variants' names that may run on it."""
 
     def __init__(self, settings: GatewaySettings, in_repository: Mapping[str, Collection[str]]) -> None:
-        self._pools = settings.pools
+        self._pools, self._models = settings.pools, settings.models
         self._coming = frozenset(name for name, pool in settings.pools.items() if comes_and_goes(name, pool))
         self._expected = {
-            name: frozenset(pool.models or (in_repository.get(_device(pool), ()) if name in self._coming else ()))
+            name: frozenset(
+                pool.models
+                or (
+                    own
+                    for own in (in_repository.get(_device(pool), ()) if name in self._coming else ())
+                    if self._has_memory(pool, model_of(own))
+                )
+            )
             for name, pool in settings.pools.items()
         }
         self._waits: dict[str, _Wait] = {}
@@ -43,9 +50,16 @@ class ColdPools:
         return pool in self._coming
 
     def may_serve(self, pool: str, name: str) -> bool:
-        """Whether a pool that nobody has seen might serve a name, public or a variant's: any, unless the settings say which."""
+        """Whether a pool that nobody has seen might serve a name, public or a variant's: any with memory, unless the settings say which."""
         listed = self._pools[pool].models
-        return not listed or any(name in (model_of(own), own) for own in listed)
+        if not listed:
+            return self._has_memory(self._pools[pool], name) and self._has_memory(self._pools[pool], model_of(name))
+        return any(name in (model_of(own), own) for own in listed)
+
+    def _has_memory(self, pool: PoolSettings, model: str) -> bool:
+        of_model = self._models.get(model)
+        takes = None if of_model is None else of_model.memory_bytes
+        return takes is None or pool.memory_bytes is None or takes <= pool.memory_bytes
 
     def of(self, pool: str, servers: Sequence[Server], known: Mapping[str, Variant]) -> Iterator[LoadFailure]:
         """Variants that it does not serve yet, because it has no server or has not loaded them. `known`: what it ever served."""

@@ -29,10 +29,9 @@ from serving.cluster.scaler.reconcile import Reconciler
 from serving.cluster.scaler.state import ScalerState
 from serving.decisions import demand, scaling
 from serving.decisions.sizes import sizes_of
-from serving.decisions.wake import WakeRules
 from serving.local.environments import ENGINES, Environment
 from serving.ports import free_ports
-from serving.settings import EMULATED, GatewaySettings, read_settings
+from serving.settings import EMULATED, GatewaySettings, ScalingRules, read_settings
 from tests.cluster.scaler.test_keda import ACTIVE, INACTIVE, field, ref
 from tests.gateway.conftest import TANDEM, Running, emulated_triton
 from tests.gateway.fleet.test_faults import Load
@@ -67,9 +66,15 @@ class Scaler:
         await external.start()
         cluster = ClusterState(pools, self.said.append)
         cluster._is_over = True  # there is none
-        rules = WakeRules(patience_s=0.5)
+        rules = ScalingRules(patience_s=0.5)
         reconciler = Reconciler(
-            GatewayNames(self._urls), cluster, sizes_of(pools), self.state, lambda: None, self.said.append, rules
+            GatewayNames(self._urls),
+            cluster,
+            sizes_of(self._settings),
+            self.state,
+            lambda: None,
+            self.said.append,
+            rules,
         )
         task = asyncio.ensure_future(reconciler.run())
         await self._stop.wait()

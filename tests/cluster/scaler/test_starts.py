@@ -14,7 +14,7 @@ from serving.cluster.scaler.reconcile import Reconciler, RestartDetector, Round
 from serving.cluster.scaler.state import ScalerState
 from serving.decisions.demand import Demand
 from serving.decisions.sizes import sizes_of
-from serving.settings import PoolSettings
+from serving.settings import GatewaySettings, PoolSettings
 
 A, B = "10.0.0.1:9090", "10.0.0.2:9090"
 
@@ -68,7 +68,14 @@ def test_a_gateway_that_starts_anew_lets_no_server_go_however_quickly_it_would_b
         told = ScalerState(tuple(pools))
         cluster = ClusterState(pools, said.append)
         cluster._is_over = True  # there is none
-        looks = Reconciler(GatewayNames([f"http://{A}"]), cluster, sizes_of(pools), told, lambda: None, said.append)
+        looks = Reconciler(
+            GatewayNames([f"http://{A}"]),
+            cluster,
+            sizes_of(GatewaySettings(version=1, pools=pools)),
+            told,
+            lambda: None,
+            said.append,
+        )
         found = set()
         for second in range(300):
             clock = float(second)

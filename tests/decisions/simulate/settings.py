@@ -10,10 +10,10 @@ from serving.decisions.simulate.arrivals import Arrivals, ListedArrivals, Poisso
 from serving.decisions.simulate.outcome import Outcome
 from serving.decisions.simulate.run import Draws, simulate
 from serving.decisions.simulate.scenario import POLICIES, ColdStart, Policy, PoolSetting, Setting
-from serving.decisions.wake import WakeRules
 from serving.scheduling.bridge import Rules
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
+from serving.settings import ScalingRules
 
 POLICY = {policy.name: policy for policy in POLICIES}
 
@@ -40,7 +40,7 @@ def setting(objective_s: float = 1.0, **changes: Any) -> Setting:
     fields: dict[str, Any] = {
         "cpu": cpu(),
         "gpu": gpu(),
-        "wake": WakeRules(patience_s=0.0, hold_s=0.0),
+        "wake": ScalingRules(patience_s=0.0, hold_s=0.0),
         "bridge": Rules(settle_s=0.0, ramp_s=0.0),
     }
     return Setting(objective_s=objective_s, **{**fields, **changes})

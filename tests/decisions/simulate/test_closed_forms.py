@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from serving.decisions.simulate.scenario import Policy
-from serving.decisions.wake import WakeRules
+from serving.settings import ScalingRules
 from tests.decisions.simulate.settings import cpu, evenly, gpu, made, run, setting
 
 CPU_ALONE = Policy("cpu", True, "none")
@@ -92,6 +92,6 @@ def test_overload_answers_what_the_servers_can_and_nothing_late() -> None:
 
 
 def test_a_burst_that_is_over_before_a_node_would_be_there_wakes_none() -> None:
-    of = setting(wake=WakeRules(patience_s=5.0))
+    of = setting(wake=ScalingRules(patience_s=5.0))
     found = run("tandem", [*evenly(30, 0.0, 50.0), *evenly(200, 50.0, 51.0), *evenly(30, 51.0, 100.0)], 100.0, of)
     assert found.num_gpu_starts <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import yaml
 from serving.cli import cli
 from serving.cluster.objects.pods import GATE, SCALED_BY
 from serving.cluster.preflight.requirements import requirements
-from serving.decisions.sizes import sizes_of
-from serving.settings import read_settings
+from serving.decisions.demand import Demand
+from serving.decisions.sizes import FleetTarget, next_fleet, sizes_of
+from serving.errors import UserError
+from serving.settings import ScalingRules, read_settings
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, Rendering
 from tests.helm.gateway.test_network import GATEWAY, METADATA, PROMETHEUS, STRANGER, TRITON, End, may, of_chart
@@ -98,7 +101,7 @@ def test_it_reads_the_gateways_configuration_and_starts_anew_with_another(render
 
 def test_the_pool_that_sleeps_is_weighed_against_the_one_that_is_there(it: Rendering, tmp_path: Path) -> None:
     (tmp_path / "tandem.yaml").write_text(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    sizes = sizes_of(read_settings(tmp_path / "tandem.yaml").pools)
+    sizes = sizes_of(read_settings(tmp_path / "tandem.yaml"))
     bounds = {name: (supply.min_replicas, supply.max_replicas) for name, supply in sizes.supplies.items()}
     assert bounds == {"cpu": (2, 2), "gpu": (0, 4)}
     assert sizes.coming == {"gpu"}
@@ -126,12 +129,75 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
         "affinity": {"nodeAffinity": {}},
         "serviceAccount": {"name": "mine", "annotations": {"a": "b"}},
         "rbac": {"nodes": False},
+        "rules": {"patienceS": 9},
+        "quotas": {"all": {"pools": ["cpu"], "maxCards": 9}},
     }
     plain = render({"scaler": {"enabled": True}}).objects
     values = yaml.safe_load((CHART / "values.yaml").read_text())["scaler"]
     assert changed.keys() == values.keys() - {"enabled"}
     for name, value in changed.items():
         assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
+
+
+def test_rules_quotas_cards_and_memory_reach_what_the_scaler_decides(render: Render, tmp_path: Path) -> None:
+    """By each value alone another fleet, or another moment."""
+    plain: Object = {
+        "scaler": {"enabled": True},
+        "gateway": {"modelMemoryBytes": {"digits": 40_000_000_000}},
+        "poolDefaults": {"maxReplicas": 40},
+        "pools": {
+            "cpu": {"pricePerHour": 0.2},
+            "gpu": {"enabled": True, "pricePerHour": 1.2, "minReplicas": 0, "coldStartS": 100},
+            "spot": {
+                "device": "gpu",
+                "models": ["digits-fp16"],
+                "pricePerHour": 1.0,
+                "minReplicas": 0,
+                "coldStartS": 100,
+            },
+        },
+    }
+
+    def decided(**more: Object) -> tuple[dict[str, int], int]:
+        """Servers after twenty minutes, and the second in which the first card was asked for; a look each ten."""
+        values = {name: merged(plain.get(name, {}), more.get(name, {})) for name in {**plain, **more}}
+        config = render(values).one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"]
+        (tmp_path / "tandem.yaml").write_text(config)
+        settings = read_settings(tmp_path / "tandem.yaml")
+        sizes, woken = sizes_of(settings), 0
+        target = FleetTarget({name: it.min_replicas for name, it in sizes.supplies.items()})
+        for second in range(10, 1200, 10):
+            ready = target.replicas if second > 300 else {"cpu": target.replicas["cpu"], "gpu": 0, "spot": 0}
+            demands = {name: Demand(28.0 if name == "cpu" else 2.8, 0.0, ready[name]) for name in sizes.supplies}
+            target = next_fleet(target, float(second), demands, sizes, settings.scaling)
+            woken = woken or (second if target.replicas["gpu"] + target.replicas["spot"] else 0)
+        return dict(target.replicas), woken
+
+    fleet, at = decided()
+    assert fleet == {"gpu": 0, "spot": 4, "cpu": 1}
+    assert decided(scaler={"quotas": {"gpus": {"pools": ["gpu", "spot"], "maxCards": 2}}})[0]["spot"] == 2
+    assert decided(scaler={"rules": {"maxLoadRatio": 0.9}})[0]["spot"] < 4
+    assert decided(scaler={"rules": {"changeRatio": 3}})[1] > at
+    assert decided(pools={"spot": {"consolidationS": 600}, "gpu": {"consolidationS": 600}})[1] > at
+    assert decided(pools={"gpu": {"serversPerCard": 4}})[0] == {"gpu": 4, "spot": 0, "cpu": 1}
+    with pytest.raises(UserError, match=r"pools\.spot\.models"):
+        decided(pools={"spot": {"memoryBytes": 16_000_000_000}})
+
+
+def merged(one: Object, other: Object) -> Object:
+    both = {**one, **other}
+    for name in one.keys() & other.keys():
+        if isinstance(one[name], dict) and isinstance(other[name], dict):
+            both[name] = merged(one[name], other[name])
+    return both
+
+
+def test_every_rule_of_the_scaler_has_a_value(render: Render, tmp_path: Path) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["definitions"]["scaling"]["properties"]
+    rules = dict.fromkeys(schema, 1)
+    config = render({"scaler": {"enabled": True, "rules": rules}}).one("ConfigMap", "tandem-gateway")["data"]
+    (tmp_path / "tandem.yaml").write_text(config["tandem.yaml"])
+    assert read_settings(tmp_path / "tandem.yaml").scaling.model_dump() == dict.fromkeys(ScalingRules.model_fields, 1)
 
 
 def test_gpu_pools_of_all_sizes_are_weighed(render: Render, tmp_path: Path) -> None:
@@ -145,7 +211,7 @@ def test_gpu_pools_of_all_sizes_are_weighed(render: Render, tmp_path: Path) -> N
     }
     made = render(values)
     (tmp_path / "tandem.yaml").write_text(made.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    assert sizes_of(read_settings(tmp_path / "tandem.yaml").pools).coming == {"a10", "h100"}
+    assert sizes_of(read_settings(tmp_path / "tandem.yaml")).coming == {"a10", "h100"}
 
 
 def test_the_values_that_the_page_shows_make_a_scaler_and_a_pool_that_follows_it(render: Render) -> None:

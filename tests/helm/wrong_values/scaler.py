@@ -79,6 +79,14 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"scaler": {**ON, "serviceAccount": {"create": False}}},
         "scaler.serviceAccount.create is false and no name is given. Set scaler.serviceAccount.name to an account that exists.",
     ),
+    "rules for a scaler that is off": (
+        {"scaler": {"rules": {"patienceS": 9}}},
+        "scaler.rules would be ignored, because scaler.enabled is false. Set scaler.enabled=true, or leave it out.",
+    ),
+    "a quota of a pool that is off": (
+        {"scaler": {**ON, "quotas": {"gpus": {"pools": ["gpu"], "maxCards": 1}}}},
+        "scaler.quotas.gpus.pools names gpu, and no pool of that name is on. Turn it on, or leave it out.",
+    ),
     "a label by which the scaler is found": (
         {"scaler": {**ON, "podLabels": {"app.kubernetes.io/name": "mine"}}},
         "scaler.podLabels has app.kubernetes.io/name, which the chart sets itself and finds its pods by. Leave it out.",

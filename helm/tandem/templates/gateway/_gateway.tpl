@@ -74,13 +74,38 @@ pools:
     {{- if not (kindIs "invalid" $pool.coldStartS) }}
     cold_start_s: {{ toJson $pool.coldStartS }}
     {{- end }}
+    {{- if ne (int64 $pool.serversPerCard) 1 }}
+    servers_per_card: {{ int64 $pool.serversPerCard }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.memoryBytes) }}
+    memory_bytes: {{ int64 $pool.memoryBytes }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.minBillingS) }}
+    min_billing_s: {{ toJson $pool.minBillingS }}
+    {{- end }}
+    {{- if not (kindIs "invalid" $pool.consolidationS) }}
+    consolidation_s: {{ toJson $pool.consolidationS }}
+    {{- end }}
   {{- end }}
   {{- end }}
   {{- end }}
 {{- $variants := .Values.gateway.variants }}
 {{- $objectives := .Values.gateway.objectives }}
 {{- $takesIds := .Values.gateway.tokenIds }}
-{{- with concat (keys $variants) (keys $objectives) $takesIds | uniq | sortAlpha }}
+{{- $memory := .Values.gateway.modelMemoryBytes }}
+{{- with .Values.scaler.quotas }}
+quotas:
+  {{- range $name, $quota := . }}
+  {{ $name | quote }}: {pools: {{ toJson $quota.pools }}, max_cards: {{ int64 $quota.maxCards }}}
+  {{- end }}
+{{- end }}
+{{- with .Values.scaler.rules }}
+scaling:
+  {{- range $name, $rule := . }}
+  {{ snakecase $name }}: {{ toJson $rule }}
+  {{- end }}
+{{- end }}
+{{- with concat (keys $variants) (keys $objectives) (keys $memory) $takesIds | uniq | sortAlpha }}
 models:
   {{- range $model := . }}
   {{ $model | quote }}:
@@ -89,6 +114,9 @@ models:
     {{- end }}
     {{- if hasKey $objectives $model }}
     objective: {latency_s: {{ toJson (get $objectives $model).latencyS }}}
+    {{- end }}
+    {{- if hasKey $memory $model }}
+    memory_bytes: {{ int64 (get $memory $model) }}
     {{- end }}
     {{- if has $model $takesIds }}
     token_ids: true

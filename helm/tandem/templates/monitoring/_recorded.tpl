@@ -26,7 +26,7 @@ What alerts and dashboard compute more than once. Names are LEVEL:METRIC:OPERATI
 {{- range $name, $pool := fromYaml (include "tandem.pools" .) }}
 {{- if not (kindIs "invalid" $pool.pricePerHour) }}
 - record: tandem_pool:price_per_hour
-  expr: vector({{ toJson $pool.pricePerHour }})
+  expr: vector({{ toJson $pool.pricePerHour }}{{ if ne (int64 $pool.serversPerCard) 1 }} / {{ int64 $pool.serversPerCard }}{{ end }})
   labels:
     {{- include "tandem.ruleLabels" $ | nindent 4 }}
     pool: {{ $name }}

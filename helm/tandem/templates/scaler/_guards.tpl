@@ -6,6 +6,19 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if and .Values.scaler.enabled (not .Values.gateway.admin.enabled) }}
 {{- fail "scaler.enabled is true, but it goes by the gateways' metrics, which are on their admin listener, and that is off. Set gateway.admin.enabled=true." }}
 {{- end }}
+{{- range $name := list "rules" "quotas" }}
+{{- if and (get $.Values.scaler $name) (not $.Values.scaler.enabled) }}
+{{- fail (printf "scaler.%s would be ignored, because scaler.enabled is false. Set scaler.enabled=true, or leave it out." $name) }}
+{{- end }}
+{{- end }}
+{{- $pools := fromYaml (include "tandem.pools" .) }}
+{{- range $name, $quota := .Values.scaler.quotas }}
+{{- range $quota.pools }}
+{{- if not (hasKey $pools .) }}
+{{- fail (printf "scaler.quotas.%s.pools names %s, and no pool of that name is on. Turn it on, or leave it out." $name .) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- include "tandem.guardPodLabels" (dict "path" "scaler" "values" .Values.scaler) }}
 {{- end }}
 
