@@ -16,7 +16,7 @@ IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # `make test` has one more than cores: with two, tests that wait for servers left a quarter of two cores idle.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image release chart reference constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -100,6 +100,9 @@ soak: .venv/.dev ## Serve a mixed load for an hour while things are killed, relo
 
 image: ## Build the container images with docker or buildah; some of them: ARGS="gateway triton-cpu"
 	scripts/build_images.sh $(ARGS)
+
+release: .venv/.dev ## Build images and chart and push them to REGISTRY=registry.example.com/team, with SBOM, provenance and signature; some images: ARGS=gateway
+	$(PYTHON_HERE) -m scripts.release --registry "$(REGISTRY)" $(ARGS)
 
 chart: .venv/.dev ## Regenerate what is made from the chart: its schema, its values table and k8s/rendered/
 	$(PYTHON_HERE) -m scripts.chart write

@@ -8,6 +8,7 @@
 #   PYTHON_IMAGE=$(scripts/images/base.sh)              one made here from Debian's packages, where no registry can be reached
 #   PIP_CONFIG_FILE=$HOME/.config/pip/pip.conf          what pip must know of your network; never part of the image
 #   BUILDER=buildah                                     not docker, where both are here
+#   ARCH=arm64                                          for another processor than this one, where it can be imitated; tagged …:VERSION-arm64
 #   BUILD_FLAGS="--isolation chroot --network host"     more flags for the builder; these let buildah run inside a container
 set -eu
 cd "$(dirname "$0")/.."
@@ -55,7 +56,7 @@ for target in "$@"; do
   [ $build = yes ] || continue
   echo "tandem: building tandem-$target:$version with ${builder%% *}"
   # shellcheck disable=SC2086  # builder and BUILD_FLAGS are several words
-  $builder ${BUILD_FLAGS:-} --target "$target" --tag "tandem-$target:$version" --build-arg "VERSION=$version" \
+  $builder ${BUILD_FLAGS:-} ${ARCH:+--platform "linux/$ARCH"} --target "$target" --tag "tandem-$target:$version${ARCH:+-$ARCH}" --build-arg "VERSION=$version" \
     ${PYTHON_IMAGE:+--build-arg "PYTHON_IMAGE=$PYTHON_IMAGE"} ${PIP_CONFIG_FILE:+--secret "id=pip,src=$PIP_CONFIG_FILE"} .
 done
 for target in "$@"; do print_size "$target"; done
