@@ -56,7 +56,7 @@ def preflight(**options: Any) -> None:
 @click.option("--release", help="Only this release. Default: all of the namespace.")
 @JSON
 def status(**options: Any) -> None:
-    """Show what serves now, what waits and why: exit code 1 if a release answers nothing."""
+    """Show what serves now, what waits and why: exit code 1 if a release answers nothing, or waits for ever."""
     sys.exit(room("serving.cluster.status.command").run(**options))
 
 

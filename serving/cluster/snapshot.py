@@ -140,7 +140,7 @@ LISTINGS = {
     "node_pools": Listing("Karpenter's node pools", "/apis/karpenter.sh/v1/nodepools", NodePool.parse),
     "node_claims": Listing("Karpenter's node claims", "/apis/karpenter.sh/v1/nodeclaims", NodeClaim.parse),
     "budgets": Listing(
-        "disruption budgets", "/apis/policy/v1/namespaces/{}/poddisruptionbudgets", DisruptionBudget.parse, _OURS
+        "disruption budgets", "/apis/policy/v1/namespaces/{}/poddisruptionbudgets", DisruptionBudget.parse
     ),
     "certificates": Listing(
         "cert-manager's certificates", "/apis/cert-manager.io/v1/namespaces/{}/certificates", Certificate.parse

@@ -16,7 +16,7 @@ import pytest
 from serving.cli import main
 from serving.cluster.api import METADATA_ONLY, connect
 from tests.cluster.bed.api import Object, until
-from tests.cluster.bed.cluster import Bed
+from tests.cluster.bed.cluster import Bed, Failed
 from tests.cluster.conftest import CHART, Nodes, SignIn, drop_namespace, new_namespace
 from tests.cluster.release import Release
 
@@ -104,7 +104,7 @@ def serving(tandem: Tandem) -> Told:
 
     def is_so() -> bool:
         last[:] = [tandem("status", "--json")]
-        return last[0].code == 0
+        return bool(last[0].out) and last[0].report["is_serving"] is True
 
     until(is_so, "a release that serves", WAIT_S)
     return last[0]
@@ -357,12 +357,25 @@ def test_pulls_that_failed_are_told_from_events(bed: Bed, namespace: str, tandem
 
 
 @pytest.mark.thorough
-def test_a_metrics_server_that_is_down_is_told_from_one_that_is_not_there(bed: Bed, tandem: Tandem) -> None:
+def test_a_metrics_server_that_is_down_is_told_from_one_that_is_not_there(
+    bed: Bed, namespace: str, tandem: Tandem
+) -> None:
     assert "not served" in tandem("preflight").line("custom.metrics.k8s.io")
+    wanted = {"enabled": True, "by": "wanted", "minReplicas": 1, "maxReplicas": 2}
+    monitored = {
+        "scaler__enabled": True,
+        "monitoring__serviceMonitor__enabled": True,
+        "networkPolicy__metricsFrom": [{"podSelector": {}}],
+    }
+    install(bed, namespace, pools__cpu__autoscaling=wanted, **monitored)
     bed.stop("metrics")
     try:
         until(lambda: "does not answer" in tandem("preflight").line("metrics.k8s.io"), "the aggregator noticed", WAIT_S)
         told = tandem("preflight")
+        cause = first_cause(
+            tandem, "its HPA reads external.metrics.k8s.io, which is registered by kube-system/external-metrics"
+        )
+        assert (cause["of"], "prometheus-adapter" in cause["way_out"]) == ("pool cpu", True)
     finally:
         bed.start("metrics")
     assert told.code == 0
@@ -468,6 +481,77 @@ def test_an_image_that_cannot_be_pulled_is_named(bed: Bed, namespace: str, tande
     install(bed, namespace, pools__cpu__podAnnotations={"bed/waiting": "ImagePullBackOff"})
     told = says(tandem, "cpu", "its image nvcr.io/nvidia/tritonserver:26.08-py3 cannot be pulled (ImagePullBackOff)")
     assert (told.code, told.report["is_serving"]) == (1, False)
+
+
+# -- status: bad nights (more of them by recorded objects, in test_bad_nights.py) -----------------------------------------------
+
+
+def first_cause(tandem: Tandem, words: str) -> Object:
+    """Waits until the gravest cause says so; then status ends with 1, and says it before anything else of the release."""
+    last: list[Told] = []
+
+    def causes() -> list[Object]:
+        last[:] = [tandem("status", "--json")]
+        (release,) = last[0].report["releases"]
+        found: list[Object] = release["causes"]
+        return found
+
+    until(lambda: words in str((causes() or [{}])[0].get("why")), f"the first cause is {words}", WAIT_S)
+    assert (last[0].code, last[0].report["waits_for_ever"]) == (1, True)
+    it: Object = last[0].report["releases"][0]["causes"][0]
+    assert tandem("status").out.splitlines()[2].startswith(f"  cause   {it['of']}: ")
+    return it
+
+
+def test_a_budget_a_service_and_a_gateway_that_is_deleted_are_causes_with_their_way_out(
+    bed: Bed, namespace: str, tandem: Tandem
+) -> None:
+    install(bed, namespace)
+    told = serving(tandem)
+    assert (told.code, told.report["releases"][0]["causes"]) == (0, [])
+    (pod,) = bed.api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector=tandem-pool=cpu")
+    budget = {
+        "metadata": {"name": "mine"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"tandem-pool": "cpu"}}},
+    }
+    bed.api.create(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", budget)
+    bed.kubectl("cordon", pod["spec"]["nodeName"])
+    try:
+        cause = first_cause(
+            tandem, f"pod {pod['metadata']['name']} cannot be evicted: its disruption budget mine wants 1 of 1"
+        )
+        assert cause["of"] == f"node {pod['spec']['nodeName']}, which is cordoned"
+        with pytest.raises(Failed, match="disruption budget"):
+            bed.kubectl(
+                "drain", pod["spec"]["nodeName"], "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3s"
+            )
+    finally:
+        bed.kubectl("uncordon", pod["spec"]["nodeName"])
+    bed.api.delete(f"/api/v1/namespaces/{namespace}/services/tandem-cpu")
+    assert first_cause(tandem, "its Service is not there")["of"] == "pool cpu"
+    bed.api.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/tandem-gateway")
+    cause = first_cause(tandem, "its Deployment is not there")
+    assert (cause["of"], "helm rollback tandem" in cause["way_out"]) == ("gateway", True)
+
+
+def test_a_keda_that_has_died_is_the_cause_and_preflight_knows_it_too(bed: Bed, namespace: str, tandem: Tandem) -> None:
+    keda = {"enabled": True, "by": "keda", "minReplicas": 1, "maxReplicas": 2}
+    peers = [{"namespaceSelector": {}}]
+    install(bed, namespace, scaler__enabled=True, pools__cpu__autoscaling=keda, networkPolicy__kedaFrom=peers)
+    serving(tandem)
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    lease = {
+        "metadata": {"name": "operator.keda.sh"},
+        "spec": {"holderIdentity": "keda", "renewTime": "2026-11-20T10:00:00.000000Z"},
+    }
+    bed.api.create(path, lease)
+    try:
+        cause = first_cause(tandem, "KEDA does not work: it has not renewed its Lease operator.keda.sh")
+        assert (cause["of"], namespace in cause["way_out"]) == ("pool cpu", True)
+        assert "is served, but KEDA does not work" in tandem("preflight").line("KEDA")
+        assert "missing  autoscaling of tandem's pool 'cpu' (optional): KEDA does not work" in tandem("preflight").out
+    finally:
+        bed.api.delete(f"{path}/operator.keda.sh")
 
 
 class Kubelet(NamedTuple):

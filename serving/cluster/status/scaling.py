@@ -154,7 +154,9 @@ def _keda(it: ScaledObject, snapshot: ClusterSnapshot, now: datetime) -> Iterato
         if (each.kind == "Ready" and not each.is_true) or (each.kind in ("Paused", "Fallback") and each.is_true):
             why = f"KEDA says {each.kind} {each.status}: {each.message}"
             yield Reason(
-                why, f"kubectl --namespace {snapshot.namespace} describe scaledobject {it.name}", is_for_ever=True
+                why,
+                f"kubectl --namespace {snapshot.namespace} describe scaledobject {it.name}",
+                is_for_ever=each.kind == "Ready",
             )
 
 
@@ -166,11 +168,9 @@ def _hpa(it: Autoscaler, external: MetricsApi | None, now: datetime) -> Iterator
         way_out = "is prometheus-adapter, or KEDA's metrics server, up? kubectl get apiservices"
         yield Reason(f"its HPA reads {EXTERNAL}, which {is_not}", way_out, is_for_ever=True)
         return
-    if it.trouble:
-        broken = next(
-            (each for each in it.conditions if each.kind in ("AbleToScale", "ScalingActive") and not each.is_true), None
-        )
-        lasts = (
-            broken is not None and age_s(broken.since, now) > PATIENCE_S / 3
-        )  # 5 minutes: metrics of a new pool take one
+    broken = next(
+        (each for each in it.conditions if each.kind in ("AbleToScale", "ScalingActive") and not each.is_true), None
+    )
+    if broken is not None and broken.reason != "ScalingDisabled":  # at none by design
+        lasts = age_s(broken.since, now) > PATIENCE_S / 3  # 5 minutes: metrics of a new pool take one
         yield Reason(f"its HPA says {it.trouble}", f"kubectl describe hpa {it.name}", is_for_ever=lasts)
