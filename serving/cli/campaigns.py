@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from serving.cli.help import Verb, Verbs
-from serving.cli.lazy import loadtest, room
-from serving.cli.options import FAIL_IF, FILE, JSON, Finite
+from serving.cli.lazy import complete_for_load, loadtest, room
+from serving.cli.options import FAIL_IF, FILE, JSON, YES, Finite
 from serving.errors import UserError
 
 
@@ -42,11 +42,13 @@ def campaign() -> None:
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Short times and few sizes, to try a file of claims.")
 @FAIL_IF
+@YES
 @JSON
 def campaign_run(
-    only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...], as_json: bool, **options: Any
+    is_yes: bool, only: tuple[str, ...], is_quick: bool, fail_if: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
     """Run the campaign in FILE and write its report; or put the claims in FILE to the test."""
+    complete_for_load(is_yes=is_yes)
     campaigns = room("loadtest.campaign")
     if room("loadtest.claims.claims_file").is_claims_file(options["file"]):
         if fail_if:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from serving.cli.help import Verb
-from serving.cli.lazy import loadtest, room
-from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, Finite
+from serving.cli.lazy import complete_for_load, loadtest, room
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, YES, Finite
 
 # The names of the policies in decisions/simulate/scenario.py.
 SIMULATED = ("tandem", "cpu-only", "gpu-always", "no-bridge", "hold", "oracle")
@@ -186,8 +186,10 @@ def simulate(**options: Any) -> None:
     "--no-cold-start", "has_cold_start", is_flag=True, flag_value=False, default=True, help="Leave out cold starts."
 )
 @click.option("--output", type=FILE, help="File to write the profile to. Default: results/profile-MODEL-DATE.json.")
+@YES
 @JSON
 def profile(
+    is_yes: bool,
     p99: str | None,
     batch_sizes: str,
     rate_batch_sizes: str | None,
@@ -196,6 +198,7 @@ def profile(
     **options: Any,
 ) -> None:
     """Measure MODEL here: what a request costs on every rung from the bare engine to the gateway, and the most a server carries in time."""
+    complete_for_load(is_yes=is_yes)
     profiling = room("loadtest.profile.command")
     most = 65536  # rows, as `export --max-batch` takes them
     options["objectives_s"] = profiling.times_s(p99, "--p99") if p99 else ()
@@ -299,12 +302,15 @@ def plan(**options: Any) -> None:
     metavar="CONDITION",
     help='Exit code 1 if this holds, as "p99_s > 0.05", also if it is not known; several times for several.',
 )
+@YES
 @JSON
-def verdict(**options: Any) -> None:
+def verdict(is_yes: bool, **options: Any) -> None:
     """Does the GPU pay for MODEL at this rate and p99? Measures this machine, plans, checks the plan by a run, and reports.
 
     Exit code 1: nothing meets the objective, or a --fail-if holds.
     """
+    if options["may_measure"] or options["has_check"]:
+        complete_for_load(is_yes=is_yes)
     judging = room("loadtest.verdict.command")
     asked = judging.VerdictOptions(**options, command=shlex.join(["tandem", *sys.argv[1:]]))
     sys.exit(loadtest(judging, lambda: judging.run(asked)))

@@ -141,7 +141,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "What may be rented": (
             *("prices", "instances", "min_replicas", "max_replicas", "max_price_per_hour", "headroom_ratio"),
         ),
-        "What is measured": ("profiles", "is_quick", "may_measure", "has_check"),
+        "What is measured": ("profiles", "is_quick", "may_measure", "has_check", "is_yes"),
         "What comes of it": ("output", "fail_if", "as_json"),
     },
     "tandem plan": {
@@ -155,7 +155,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "tandem profile": {
         "What is measured": (
             *("model_repository", "variants", "engines", "settings", "pool", "emulate", "is_quick"),
-            *("has_search", "has_cold_start", "seconds"),
+            *("has_search", "has_cold_start", "seconds", "is_yes"),
         ),
         "What is sent": ("p99", "batch_sizes", "rate_batch_sizes", "data", "encoding"),
         "What comes of it": ("output", "as_json"),

@@ -6,6 +6,7 @@ A room is imported only when its verb runs, so that each installs alone. Errors 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,25 @@ def lacking(error: ModuleNotFoundError, module: str = "") -> UserError | None:
         return None
     extra = "loadtest" if module.startswith("loadtest") and package in LOADTEST_TOO else EXTRAS[package]
     return UserError(f"this needs '{package}', which is not installed: {how_to_add(extra)}")
+
+
+LOAD_NEEDS = ("locust", "hdrh", "psutil", "filelock")  # modules of `tandem up` and of what sends load to it
+
+
+def complete_for_load(*, is_yes: bool) -> None:
+    """Goes on in an environment of its own, asked for on a terminal, where this one cannot serve and send load. Raises UserError."""
+    if all(importlib.util.find_spec(module) for module in LOAD_NEEDS):
+        return
+    if importlib.util.find_spec("filelock") is None:  # without which none is made
+        raise UserError(f"this measures here, which needs more packages: {how_to_add('quickstart')}")
+    go_on_with("quickstart", is_yes=is_yes)
+
+
+def go_on_with(extra: str, *, is_yes: bool) -> NoReturn:
+    """Runs this very command in an environment that has the extra's packages, and ends as it does."""
+    frameworks = room("serving.local.frameworks")
+    python = frameworks.ensure(extra, is_yes=is_yes, say=lambda line: click.echo(line, err=True))
+    sys.exit(frameworks.run_there(python, sys.argv[1:]))
 
 
 def repository_at(given: Path | None) -> Path:

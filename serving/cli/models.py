@@ -13,8 +13,8 @@ import click
 
 from serving.cli.help import Verb
 from serving.cli.interrupts import ending_at_once
-from serving.cli.lazy import repository_at, room
-from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, duration_s
+from serving.cli.lazy import go_on_with, repository_at, room
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, YES, duration_s
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 
@@ -85,12 +85,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--trust", "is_trusted", is_flag=True, help="Run code that comes with the model: pickles, modules, metrics."
 )
-@click.option(
-    "--yes",
-    "is_yes",
-    is_flag=True,
-    help="Make an environment for what the source needs, if that is missing (0.6 GB; 6.2 GB with torch).",
-)
+@YES
 @click.option(
     "--task",
     type=click.Choice(TASKS),
@@ -203,14 +198,14 @@ def export(
     needs = room("serving.export.sources")
     extra = needs.missing(source)
     if source.startswith("speed:") and not needs.is_here("onnx"):
-        _go_on_with(extra, is_yes)  # which nets there are is known with onnx alone
+        go_on_with(extra, is_yes=is_yes)  # which nets there are is known with onnx alone
     checking = room("serving.export.options")
     repository = repository_at(model_repository)
     asked = checking.ExportOptions(source=source, repository=repository, limits=limits or None, **options)
     checking.check(asked)
     if extra is not None:
         checking.check_files(asked)
-    _go_on_with(extra, is_yes)
+        go_on_with(extra, is_yes=is_yes)
     command = room("serving.export.command")
     is_new = not repository.exists()
 
@@ -222,14 +217,6 @@ def export(
     with ending_at_once(clean_up):
         code = command.run(asked, _engines(engine_names), loader(), as_json=as_json)
     sys.exit(code)
-
-
-def _go_on_with(extra: str | None, is_yes: bool) -> None:
-    """In an environment that has the source's framework, where this one lacks it."""
-    if extra is not None:
-        frameworks = room("serving.local.frameworks")
-        python = frameworks.ensure(extra, is_yes=is_yes, say=lambda line: click.echo(line, err=True))
-        sys.exit(frameworks.run_there(python, sys.argv[1:]))
 
 
 def loader() -> Any:

@@ -30,7 +30,15 @@ from serving.local.processes import hand_over
 from serving.local.venvs import Say, Venv
 
 # Installed, in MB, summed over the files of all packages with Python 3.11 and torch 2.15 from PyPI, which brings CUDA.
-SIZES_MB = {"onnx": 590, "xgboost": 610, "catboost": 1010, "tensorflow": 1940, "export": 6200, "keras": 6300}
+SIZES_MB = {
+    "onnx": 590,
+    "quickstart": 720,
+    "xgboost": 610,
+    "catboost": 1010,
+    "tensorflow": 1940,
+    "export": 6200,
+    "keras": 6300,
+}
 # To download, in MB: the wheels for Python 3.11 on x86_64, counted with `pip download` (2026-11-22).
 DOWNLOADS_MB = {"onnx": 146, "xgboost": 152, "export": 3160, "keras": 3168}
 _SHOWN = ("Downloading ", "Using cached ", "Installing collected packages")  # of pip's words, while the user waits
@@ -188,9 +196,9 @@ def ensure(extra: str, *, is_yes: bool, say: Say) -> Path:
 
 
 def made(wanted: Frameworks, *, is_yes: bool, say: Say) -> Path:
+    if Path(sys.prefix).resolve() == wanted.folder.resolve():  # a command that went on here must not do so for ever
+        raise EnvironmentFault(f"the environment in {wanted.folder} lost packages: delete it and run this again")
     if not wanted.is_complete:
-        if Path(sys.prefix).resolve() == wanted.folder.resolve():  # a command that went on here must not do so for ever
-            raise EnvironmentFault(f"the environment in {wanted.folder} lost packages: delete it and run this again")
         if not is_yes:
             _ask(wanted)
         _make_alone(wanted, say)

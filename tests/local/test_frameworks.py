@@ -475,3 +475,34 @@ def test_where_the_size_is_not_known_nothing_is_made_up() -> None:
     downloads = module.Downloads(None)
     assert downloads.progress("Downloading torch-2-cp311.whl (1.5 GB)", 2.0) == ""
     assert downloads.progress("Downloading torch-2-cp311.whl (1.5 GB)", 2.0) == ""
+
+
+WITHOUT_LOCUST = """
+import importlib.util, sys
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "locust" else found(name, *rest)
+sys.argv = ["tandem", *sys.argv[1:]]
+from serving.__main__ import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [["verdict", "digts", "--rate", "5", "--p99", "20ms"], ["profile", "digts"], ["campaign", "run", "no.yaml"]],
+)
+def test_what_measures_goes_on_in_an_environment_of_its_own_where_something_is_missing(
+    words: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", WITHOUT_LOCUST, *words]
+    refused = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
+    folder = frameworks("quickstart").folder  # as if it had been made: its Python is this one
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python3").symlink_to(sys.executable)
+    (folder / "pyvenv.cfg").write_text(Path(sys.prefix, "pyvenv.cfg").read_text())
+    (folder / "lib").symlink_to(Path(sys.prefix, "lib"))
+    (folder / "complete.json").write_text("{}")
+    went_on = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (went_on.returncode, "did you mean 'digits'" in went_on.stderr or "no.yaml" in went_on.stderr) == (2, True)
