@@ -201,8 +201,8 @@ class LimitSettings(Strict):
     max_connections_per_client: int = Field(
         default=2048,
         ge=1,
-        description="Most connections from one address to one listener; one more is 429 and closed, over gRPC only closed, "
-        "within a second or so. A proxy before the gateway is one address for all its clients.",
+        description="Most connections from one address to one listener; one more is 429 and closed, over gRPC only closed. "
+        "A proxy before the gateway is one address for all its clients.",
     )
     max_buffered_bytes: int = Field(
         default=256 * 2**20,

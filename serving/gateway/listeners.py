@@ -1,17 +1,12 @@
-"""Listening sockets: binds them with a clear error, and closes them, gRPC's too, without cutting off clients that are connecting."""
+"""Listening sockets: binds them with a clear error, and closes them without cutting off clients that are connecting."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
-import os
 import socket
-import stat
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from serving.errors import UserError
 
@@ -68,17 +63,6 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     return listener
 
 
-@contextlib.contextmanager
-def ipv4_alone(address: str, port: int) -> Iterator[None]:
-    """gRPC takes 0.0.0.0 for every address of IPv6 as well, unless somebody has that port there: while this holds, we do."""
-    with socket.socket(socket.AF_INET6 if address == "0.0.0.0" else socket.AF_INET) as place:
-        if address == "0.0.0.0":
-            with contextlib.suppress(OSError):  # taken by another, or there is no IPv6: as good
-                place.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                place.bind(("::", port))
-        yield
-
-
 def let_nobody_in(listener: socket.socket) -> None:
     """Drops new connections before the socket is closed.
 
@@ -96,42 +80,3 @@ def let_nobody_in(listener: socket.socket) -> None:
     program = struct.pack("HL", len(instructions), ctypes.addressof(code))
     with contextlib.suppress(OSError, AttributeError):
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One descriptor of this process. `copy` is another of the same socket: options set on it are the socket's."""
-
-    descriptor: int
-    copy: socket.socket
-    is_listening: bool
-
-
-def held(port: int) -> Iterator[Held]:
-    """This process' own TCP sockets of that local port; each copy is open until the next is asked for. Linux; elsewhere there are none."""
-    try:
-        descriptors = [int(it.name) for it in Path("/proc/self/fd").iterdir()]
-    except OSError:
-        return
-    for descriptor in descriptors:
-        try:
-            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                continue
-            copy = socket.socket(fileno=os.dup(descriptor))
-        except OSError:  # gone by now
-            continue
-        with copy, contextlib.suppress(OSError):
-            is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM
-            if is_tcp and copy.getsockname()[1] == port:
-                is_listening = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-                yield Held(descriptor, copy, is_listening)
-
-
-def stop_listening(port: int) -> None:
-    """New connections are refused from now on, also where a library that owns the listener has no word for that.
-
-    The owner keeps a descriptor, of a socket on which nothing ever comes, and closes that when it is done.
-    """
-    for descriptor in [it.descriptor for it in held(port) if it.is_listening]:
-        with socket.socket() as nothing:
-            os.dup2(nothing.fileno(), descriptor, inheritable=False)

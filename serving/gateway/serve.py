@@ -76,23 +76,22 @@ def run(options: Options) -> int:
     if options.keys is None and own is not None:
         raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
     keys = None if options.keys is None else KeyWatch(options.keys, own)
-    public, admin = _listeners(options)
-    uvloop.run(_serve(options, settings, keys, public, admin))
+    uvloop.run(_serve(options, settings, keys, *_listeners(options)))
     return 0
 
 
-def _listeners(options: Options) -> tuple[list[socket.socket], list[socket.socket]]:
-    """The clients' and the operator's. Raises UserError."""
+def _listeners(options: Options) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
+    """The clients', over HTTP and gRPC, and the operator's. Raises UserError."""
     with contextlib.ExitStack() as failed:
-        if options.grpc_port is not None:  # gRPC binds it itself, and says little about why it cannot
-            for listener in listen_all(options.host, options.grpc_port, "--grpc-port"):
-                listener.close()
+        grpc = []
+        if options.grpc_port is not None:
+            grpc = [failed.enter_context(one) for one in listen_all(options.host, options.grpc_port, "--grpc-port")]
         public = [failed.enter_context(one) for one in listen_all(options.host, options.port)]
         admin = []
         if options.admin_port is not None:
             admin = listen_all(options.admin_host, options.admin_port, "--admin-port")
         failed.pop_all()
-    return public, admin
+    return public, grpc, admin
 
 
 def _with_allowed_hosts(settings: GatewaySettings, more: tuple[str, ...]) -> GatewaySettings:
@@ -174,6 +173,7 @@ async def _serve(
     settings: GatewaySettings,
     keys: KeyWatch | None,
     public: list[socket.socket],
+    grpc_listeners: list[socket.socket],
     admin: list[socket.socket],
 ) -> None:
     gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
@@ -189,7 +189,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    grpc = _grpc_server(gateway, options, settings, [str(listener.getsockname()[0]) for listener in public])
+    grpc = _grpc_server(gateway, options, settings, grpc_listeners)
     gateway.start()
     if grpc is not None:
         await grpc.start()
@@ -223,13 +223,13 @@ def _tell_ready(file: Path | None, listening: asyncio.Future[list[Literal[True]]
 
 
 def _grpc_server(
-    gateway: Gateway, options: Options, settings: GatewaySettings, addresses: list[str]
+    gateway: Gateway, options: Options, settings: GatewaySettings, listeners: list[socket.socket]
 ) -> GrpcServer | None:
-    if options.grpc_port is None:
+    if not listeners:
         return None
-    from serving.gateway.grpc.server import GrpcServer  # gRPC takes 0.4 s to import
+    from serving.gateway.grpc.server import GrpcServer  # its messages take 0.4 s to import
 
-    return GrpcServer(gateway, settings, addresses, options.grpc_port, admin_here=is_loopback(options.host))
+    return GrpcServer(gateway, settings, listeners, admin_here=is_loopback(options.host))
 
 
 async def _hurry(hurry: asyncio.Event, servers: list[_Server], grpc: GrpcServer | None) -> None:

@@ -5,19 +5,19 @@ It tells what is public anyway, and all the same only to who may see metadata. R
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2 as pb  # type: ignore[import-untyped]
 
 from serving import errors
 from serving.gateway.access import INFER, Access
-from serving.gateway.grpc.status import code_of, metadata_in, set_status
-from serving.gateway.grpc.streams import Streams
+from serving.gateway.grpc.rpc import Method, Rpc, StreamAnswer
+from serving.gateway.grpc.status import code_of
 from serving.protocol.grpc_descriptors import HEALTH, POOL, REFLECTION, files_of, message
 from serving.protocol.grpc_v2 import parsed
+from serving.protocol.http2 import Piece
 
 METHOD = "ServerReflectionInfo"
 POOLS = (pb.DESCRIPTOR.pool, POOL)
@@ -26,29 +26,26 @@ POOLS = (pb.DESCRIPTOR.pool, POOL)
 class Reflection:
     """`services` are those that are told of beside gRPC's own."""
 
-    def __init__(self, services: tuple[str, ...], access: Access, streams: Streams) -> None:
+    def __init__(self, services: tuple[str, ...], access: Access) -> None:
         self._services = sorted((*services, HEALTH, *REFLECTION))
         self._files = {file.name: file for name in self._services for file in _with_dependencies(_found(name).file)}
         self._access = access
-        self._streams = streams
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        """Service -> its one method's."""
-        return {name: grpc.stream_stream_rpc_method_handler(self._of(name)) for name in REFLECTION}
+    def methods(self) -> dict[str, Method]:
+        """By their paths."""
+        return {f"/{name}/{METHOD}": Method(stream=self._of(name)) for name in REFLECTION}
 
-    def _of(self, service: str) -> Any:
+    def _of(self, service: str) -> StreamAnswer:
         taken, given = message(service, "ServerReflectionRequest"), message(service, "ServerReflectionResponse")
 
-        async def answer(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-            try:
-                async for came in self._streams.coming(messages, context):
-                    self._access.caller_of(metadata_in(context.invocation_metadata())).require(INFER)
-                    request = parsed(taken, came)
-                    response = given(valid_host=request.host, original_request=request)
-                    self._fill(response, request)
-                    yield response.SerializeToString()
-            except errors.RequestError as error:
-                set_status(error, context)
+        async def answer(rpc: Rpc) -> AsyncIterator[Sequence[Piece]]:
+            """Raises RequestError."""
+            async for came in rpc.messages():
+                self._access.caller_of(rpc.metadata).require(INFER)
+                request = parsed(taken, came)
+                response = given(valid_host=request.host, original_request=request)
+                self._fill(response, request)
+                yield (response.SerializeToString(),)
 
         return answer
 
@@ -70,7 +67,7 @@ class Reflection:
             else:
                 raise errors.BadRequest("the request asks for nothing")
         except errors.RequestError as error:
-            response.error_response.error_code = code_of(error).value[0]
+            response.error_response.error_code = code_of(error)
             response.error_response.error_message = str(error)
 
     def _file_by_name(self, name: str) -> Any:

@@ -5,58 +5,57 @@ Rule: every kind of RequestError has a code here; a test walks them all.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
-
-import grpc  # type: ignore[import-untyped]
+from enum import IntEnum
 
 from serving import errors
-from serving.gateway.request.request_headers import Headers, require_once
-
-Metadata = dict[bytes, bytes]
+from serving.gateway.request.request_headers import Headers
 
 
-def metadata_in(invocation: Iterable[tuple[str, str | bytes]]) -> Metadata:
-    """Of an RPC, without binary values. Raises BadRequest where one that counts came more than once."""
-    pairs = [(name.encode(), value.encode("utf-8")) for name, value in invocation if isinstance(value, str)]
-    metadata = dict(pairs)
-    if len(metadata) < len(pairs):
-        require_once(pairs)
-    return metadata
+class Code(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
-def as_metadata(headers: Headers) -> tuple[tuple[str, str], ...]:
-    """HTTP's headers, which are ASCII and in lower case, as gRPC takes them."""
-    return tuple((name.decode(), value.decode()) for name, value in headers)
-
-
-Answer = Callable[[Any, Any], Awaitable[bytes]]  # to a message, or several, and the RPC
-log = logging.getLogger(__name__)
-
-CODES: dict[type[errors.RequestError], grpc.StatusCode] = {
-    errors.BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.TooSlow: grpc.StatusCode.DEADLINE_EXCEEDED,
-    errors.MethodNotAllowed: grpc.StatusCode.UNIMPLEMENTED,
-    errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,  # as gRPC itself says of a message over its limit
-    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    errors.Forbidden: grpc.StatusCode.PERMISSION_DENIED,
-    errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.RateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.Overloaded: grpc.StatusCode.UNAVAILABLE,
-    errors.NeverInTime: grpc.StatusCode.DEADLINE_EXCEEDED,  # a client that tries again what is UNAVAILABLE would do so in vain
-    errors.NotReady: grpc.StatusCode.UNAVAILABLE,
-    errors.UpstreamLost: grpc.StatusCode.UNAVAILABLE,
-    errors.DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
-    errors.Unsupported: grpc.StatusCode.UNIMPLEMENTED,
-    errors.Internal: grpc.StatusCode.INTERNAL,
+CODES: dict[type[errors.RequestError], Code] = {
+    errors.BadRequest: Code.INVALID_ARGUMENT,
+    errors.TooSlow: Code.DEADLINE_EXCEEDED,
+    errors.MethodNotAllowed: Code.UNIMPLEMENTED,
+    errors.TooLarge: Code.RESOURCE_EXHAUSTED,  # as gRPC's own servers say of a message over their limit
+    errors.Unauthenticated: Code.UNAUTHENTICATED,
+    errors.Forbidden: Code.PERMISSION_DENIED,
+    errors.NotFound: Code.NOT_FOUND,
+    errors.RateLimited: Code.RESOURCE_EXHAUSTED,
+    errors.Overloaded: Code.UNAVAILABLE,
+    errors.NeverInTime: Code.DEADLINE_EXCEEDED,  # a client that tries again what is UNAVAILABLE would do so in vain
+    errors.NotReady: Code.UNAVAILABLE,
+    errors.UpstreamLost: Code.UNAVAILABLE,
+    errors.DeadlineExpired: Code.DEADLINE_EXCEEDED,
+    errors.Unsupported: Code.UNIMPLEMENTED,
+    errors.Internal: Code.INTERNAL,
 }
 
 
 PUSHBACK = b"grpc-retry-pushback-ms"  # gRPC's own clients wait so long before they try again; below 0 they do not
 
 
-def code_of(error: errors.RequestError) -> grpc.StatusCode:
+def code_of(error: errors.RequestError) -> Code:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
@@ -71,26 +70,6 @@ def error_metadata(error: errors.RequestError) -> Headers:
     return [*metadata, *error.receipt]
 
 
-def set_status(error: errors.RequestError, context: Any) -> None:
-    context.set_code(code_of(error))
-    context.set_details(str(error))
-    context.set_trailing_metadata(as_metadata(error_metadata(error)))
-
-
-def with_status(
-    answer: Answer, worded: Callable[[errors.RequestError], errors.RequestError] = lambda error: error
-) -> Answer:
-    """The same, and an error becomes the RPC's status, in the words that `worded` gives it."""
-
-    async def answer_or_tell(message: Any, context: Any) -> bytes:
-        # An error that outlives its clause keeps the frames that it passed, and the message, until they are collected as garbage.
-        try:
-            return await answer(message, context)
-        except errors.RequestError as error:
-            set_status(worded(error), context)
-        except Exception:
-            log.exception("a gRPC request failed")
-            set_status(worded(errors.Internal("the gateway failed on this request; its log says why")), context)
-        return b""
-
-    return answer_or_tell
+def as_text(metadata: Headers) -> dict[str, str]:
+    """For the parameters of a streamed response."""
+    return {name.decode(): value.decode() for name, value in metadata}

@@ -25,6 +25,7 @@ class Connection:
         self._window, self._initial = WINDOW_BYTES, WINDOW_BYTES
         self._windows: dict[int, int] = {}
         self.ended: set[int] = set()
+        self.headers = b""  # the last block
         self.is_open = True
 
     def begin(self, path: str) -> int:
@@ -51,6 +52,13 @@ class Connection:
             at += room
             self.read(0)
         return at
+
+    def ask(self, frames: bytes) -> bytes:
+        """The first block of headers that answers these."""
+        self._send(frames)
+        while not self.headers and self.is_open:
+            self.read(10)
+        return self.headers
 
     def read(self, patience_s: float) -> None:
         """What came within that time, or until something has."""
@@ -88,7 +96,9 @@ class Connection:
                 self._windows[stream] += int.from_bytes(content)
         elif kind == WINDOW_UPDATE:
             self._window += int.from_bytes(content)
-        elif kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
+        if kind == HEADERS:
+            self.headers = content
+        if kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
             self.ended.add(stream)
 
     def _send(self, frame: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +184,6 @@ def test_a_message_that_no_model_takes_is_not_waited_for(digits: str, tmp_path_f
         assert "at most" in text or "no model" in text
         with grpc.insecure_channel(both.url) as channel:
             infer = channel.unary_unary(f"{SERVICE}ModelInfer")
-            code, text, metadata = refused(infer, gzip.compress(bytes(16 * MIB)))
+            code, text, metadata = refused(infer, bytes(16 * MIB), compression=grpc.Compression.Gzip)
         assert (code, metadata["tandem-error"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large")
         assert f"{4 * MIB}" in text

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from serving import errors
-from serving.gateway.grpc.status import CODES, code_of, error_metadata
+from serving.gateway.grpc.status import CODES, Code, code_of, error_metadata
 
 MAY_COME_AGAIN = (errors.Overloaded, errors.NotReady, errors.UpstreamLost)
 
@@ -33,12 +33,16 @@ def test_every_error_has_a_code_and_a_word(kind: type[errors.RequestError]) -> N
     }
     assert all(name == name.lower() for name in told)
     is_unavailable = issubclass(kind, MAY_COME_AGAIN) and not never
-    assert (code_of(error) is grpc.StatusCode.UNAVAILABLE) is is_unavailable  # clients try these again by themselves
-    assert code_of(error) not in (grpc.StatusCode.OK, grpc.StatusCode.UNKNOWN)
+    assert (code_of(error) is Code.UNAVAILABLE) is is_unavailable  # clients try these again by themselves
+    assert code_of(error) not in (Code.OK, Code.UNKNOWN)
 
 
 def test_errors_without_a_retry_say_nothing_of_one() -> None:
     assert error_metadata(errors.BadRequest("no")) == [(b"tandem-error", b"bad_request")]
+
+
+def test_codes_have_the_numbers_of_grpc() -> None:
+    assert {it.name: it.value[0] for it in grpc.StatusCode} == {it.name: it.value for it in Code}
 
 
 def test_the_table_names_no_error_twice_under_another_code() -> None:

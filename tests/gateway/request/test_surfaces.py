@@ -213,7 +213,7 @@ async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]]) -> AsyncIt
         gateway.classify._classifiers.of = classifier  # type: ignore[method-assign]
         server = _Server(_config(gateway, gateway._settings))
         serving = asyncio.create_task(server.serve([listener]))
-        grpc_server = GrpcServer(gateway, gateway._settings, ["127.0.0.1"], grpc_port, admin_here=True)
+        grpc_server = GrpcServer(gateway, gateway._settings, [listen("127.0.0.1", grpc_port)], admin_here=True)
         await grpc_server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
