@@ -6,6 +6,7 @@ Files that tests make have the same modes whoever runs them. A shell without job
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -35,6 +36,7 @@ settings.load_profile("thorough" if os.environ.get("THOROUGH") else "quick")
 HERE = Path(__file__).parent
 LONGEST = ("test_package.py", "test_campaign_runs.py")  # begin first: at the end, one would run alone
 
+gc.disable()  # until all is collected
 home.leave_the_users()  # before test modules are imported, which may look around
 
 
@@ -60,6 +62,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.get_closest_marker(name) for name in ("triton", "browser", "cluster", "images", "models", "recipes")
     )
     home.move_in(str(item.path), has_triton=starts_triton)  # before any fixture
+
+
+def pytest_collection_finish() -> None:
+    """Modules and items stay until the end: no later collection of garbage has to look at a million objects again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
