@@ -24,8 +24,10 @@ import tritonclient.http as triton_http
 
 from serving.local.processes import Stub, children_of, stat, stubs_of
 from serving.ports import free_ports
+from tests.local.forks import Fork
 
 ROOT = Path(__file__).parents[2]
+GATEWAY = [sys.executable, "-m", "serving", "gateway"]
 SERVE = Path(__file__).with_name("serve.py")
 LIMIT_S = 60.0  # for whatever must happen; the machine may be busy
 
@@ -82,10 +84,13 @@ class Program:
         self, command: list[str], log: Path, environment: Mapping[str, str] | None = None, cwd: Path = ROOT
     ) -> None:
         self.log = log
+        everything = {**os.environ, **(environment or {})}
+        self.process: subprocess.Popen[bytes] | Fork
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, cwd=cwd, env={**os.environ, **(environment or {})}
-            )
+            if command[:4] == GATEWAY:
+                self.process = Fork(command[3:], output.fileno(), cwd, everything)
+            else:
+                self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd, env=everything)
 
     @property
     def pid(self) -> int:

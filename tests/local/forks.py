@@ -1,0 +1,121 @@
+"""Gateways as forks of a process that has imported them: half a second of CPU less for each of the many that tests start.
+
+For `tandem gateway` alone. How a command line starts is tested elsewhere, by programs that are started as users start them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class Fork:
+    """`tandem WORDS`, with what tests use of a `subprocess.Popen`. What it writes goes to `output`, a file descriptor."""
+
+    def __init__(self, words: list[str], output: int, cwd: Path, environment: Mapping[str, str]) -> None:
+        self.args = words
+        self.returncode: int | None = None
+        self._lock = threading.Lock()
+        self._end, told = os.pipe()  # says its number, and when it has ended its exit code
+        request = json.dumps({"words": words, "cwd": str(cwd), "environment": dict(environment)})
+        socket.send_fds(_parent(), [request.encode()], [output, told])
+        os.close(told)
+        self.pid = int(os.read(self._end, 32))
+
+    def poll(self) -> int | None:
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _look(self, limit_s: float | None) -> int | None:
+        if self.returncode is None:
+            poll = select.poll()
+            poll.register(self._end, select.POLLIN)
+            has_ended = bool(poll.poll(None if limit_s is None else limit_s * 1000))
+            with self._lock:
+                if has_ended and self.returncode is None:
+                    self.returncode = int(os.read(self._end, 32))
+                    os.close(self._end)
+        return self.returncode
+
+
+@functools.cache
+def _parent() -> socket.socket:
+    """Of all forks of this process; it ends with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        command = [sys.executable, "-m", "tests.local.forks", str(its.fileno())]
+        process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()])
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _serve(requests: socket.socket) -> None:
+    """Forks for each request. A child of each waits for the fork and tells how it ended; returns in the forks, and when there are no more requests."""
+    import serving.cli.serve
+    import serving.gateway.grpc.server
+    import serving.gateway.serve  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for those who wait
+    while True:
+        request, (*given,), _, _ = socket.recv_fds(requests, 2**20, 2)
+        if not request:
+            return None
+        if os.fork() == 0:
+            requests.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            output, told = given
+            if (pid := os.fork()) == 0:
+                os.close(told)
+                return _become(output, **json.loads(request))
+            os.write(told, f"{pid}\n".encode())
+            _, status = os.waitpid(pid, 0)
+            os.write(told, str(os.waitstatus_to_exitcode(status)).encode())
+            os._exit(0)
+        for descriptor in given:
+            os.close(descriptor)
+
+
+def _become(output: int, words: list[str], cwd: str, environment: Mapping[str, str]) -> None:
+    from serving.__main__ import main
+
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["tandem", *words]
+    main()
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
