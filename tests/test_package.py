@@ -159,7 +159,7 @@ def test_in_a_checkout_the_message_for_a_missing_package_installs_the_checkout_w
     done = run(ROOT, ROOT, "-c", UP_WITHOUT_FILELOCK)
     assert done.returncode == 2
     said, _, command = done.stderr.strip().partition("not installed: ")
-    assert said == "tandem: this needs 'filelock', which is "
+    assert "'filelock'" in said
     python, *words = shlex.split(command)
     assert (ROOT / python).samefile(sys.executable)
     assert words == ["-m", "pip", "install", "-e", ".[local]"]

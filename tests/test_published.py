@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,9 @@ def test_a_report_is_taken_in_with_its_numbers_machine_and_command(tmp_path: Pat
     assert json.loads((folder / "report.json").read_text("utf-8"))["sentence"] in text
     assert "| 2 | fp32-cpu | 10.0 | – | – | 50.0 | 3, 0 |" in text
     assert "| 2 | int8-cpu | – | – | – | – | 0, 1 |" in text
-    assert "fp16-gpu | not run: no GPU on this machine |" in text
-    assert "by `tandem campaign run loadtest/campaigns/digits.yaml`" in text
-    assert "A Processor, 2 cores, no GPU" in text
+    assert re.search(r"fp16-gpu \| not run: .*no GPU", text)
+    assert "`tandem campaign run loadtest/campaigns/digits.yaml`" in text
+    assert "A Processor, 2 cores" in text
     assert "(reports/digits.html)" in text
 
 

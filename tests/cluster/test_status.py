@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def only(deployments: list[Any], pods: list[Any], **more: Any) -> Release:
 def test_a_release_that_serves_says_by_what() -> None:
     found = only([deployment(), deployment("cpu")], [pod(), pod("cpu")])
     assert (found.name, found.version, found.is_serving) == ("tandem", "0.1.0", True)
-    assert found.now == "answered by pool cpu (cpu)"
+    assert found.now.endswith("pool cpu (cpu)")
     assert [(it.name, it.standing, it.device) for it in found.parts] == [
         ("gateway", Standing.SERVES, ""),
         ("cpu", Standing.SERVES, "cpu"),
@@ -55,7 +56,8 @@ def test_a_release_that_serves_says_by_what() -> None:
 
 def test_while_the_gpu_pool_waits_the_cpu_bridges() -> None:
     found = only(*BRIDGED)
-    assert (found.is_serving, found.now) == (True, "answered by pool cpu (cpu); the CPU bridges until gpu is ready")
+    assert found.is_serving
+    assert re.search(r"pool cpu \(cpu\); .*bridges.* gpu ", found.now)
     assert found.parts[2].standing is Standing.WAITS
 
 
@@ -64,8 +66,8 @@ def test_a_cpu_pool_that_waits_beside_a_gpu_is_bridged_by_nothing() -> None:
         [deployment(), deployment("gpu", gpus=1), deployment("cpu", ready=0)],
         [pod(), pod("gpu"), pod("cpu", container(RUNNING))],
     )
-    assert found.now.startswith("answered by pool gpu")
-    assert "cpu is not ready" in found.now
+    assert re.search("pool gpu.*; cpu ", found.now)
+    assert "bridges" not in found.now
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_release_that_answers_nothing_says_why(deployments: list[Any], pods: l
 def test_a_pool_that_nobody_wants_is_off_and_no_reason_to_wait() -> None:
     found = only([deployment(), deployment("cpu"), deployment("gpu", gpus=1, replicas=0, ready=0)], [pod(), pod("cpu")])
     assert (found.parts[2].standing, found.parts[2].waiting) == (Standing.OFF, ())
-    assert found.now == "answered by pool cpu (cpu)"
+    assert found.now.endswith("pool cpu (cpu)")
 
 
 def test_what_helps_is_told_of_and_does_not_decide() -> None:
@@ -156,9 +158,7 @@ def test_without_a_look_at_pods_the_deployments_numbers_count() -> None:
     assert found.is_serving
     assert found.unseen == ("pods", "endpoint slices", "nodes", "Karpenter's node claims")
     assert all(not it.waiting for it in found.releases[0].parts)
-    assert as_text(found).endswith(
-        "unknown: this user may not see pods, endpoint slices, nodes, Karpenter's node claims"
-    )
+    assert as_text(found).endswith(", ".join(found.unseen))
 
 
 def test_without_a_look_at_nodes_the_rest_is_told() -> None:
@@ -276,10 +276,15 @@ def scaled_object(*conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def test_keda_is_told_before_the_autoscaler_that_it_made() -> None:
     it = hpa({"averageValue": "8"}, {"averageValue": "6"}, kind="External")
-    assert (
-        scaler_of(it, [scaled_object(condition("Ready", "True"))])
-        == "KEDA 0 to 3, tandem_wanted_replicas 6 each of 8 each"
-    )
+    found = scaler_of(it, [scaled_object(condition("Ready", "True"))]) or ""
+    assert re.findall(r"KEDA|\d|tandem_wanted_replicas", found) == [
+        "KEDA",
+        "0",
+        "3",
+        "tandem_wanted_replicas",
+        "6",
+        "8",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -302,18 +307,23 @@ def test_keda_without_an_autoscaler_is_told_alone(conditions: list[dict[str, Any
 def test_on_a_terminal_it_is_a_line_for_each_part_and_what_waits_under_it() -> None:
     claim = node_claim("gpu-x7k2p", condition("Launched", "True", "Launched"))
     found = status(*BRIDGED, node_claims=[claim])
-    assert as_text(found).splitlines() == [
-        "release tandem (0.1.0): answered by pool cpu (cpu); the CPU bridges until gpu is ready",
-        "  serves  gateway: 1 of 1 ready; example/image:1; on cpu-0",
-        "  serves  pool cpu (cpu): 1 of 1 ready; example/image:1; loads digits-fp32, digits-int8; on cpu-0",
-        "  waits   pool gpu (gpu): 0 of 1 ready; example/image:1; loads digits-fp32, digits-int8",
-        "          - tandem-gpu-1: node gpu-x7k2p is on its way: it is bought and boots, asked for 42 s ago",
-        "          - newest pod, on its way, made 42 s ago: now node (the decision, warm-up and first answer only a scaler knows that saw them)",
+    lines = as_text(found).splitlines()
+    assert [re.split(r"[:;,] ?", line.strip())[0] for line in lines] == [
+        "release tandem (0.1.0)",
+        "serves  gateway",
+        "serves  pool cpu (cpu)",
+        "waits   pool gpu (gpu)",
+        "- tandem-gpu-1",
+        "- newest pod",
         "",
         "nodes",
-        "  ready     cpu-0: m5.large, 2 pods of Tandem",
-        "  coming    gpu-x7k2p: g6.xlarge, 1 nvidia.com/gpu, 0 pods of Tandem, NodePool gpu: it is bought and boots, asked for 42 s ago",
+        "ready     cpu-0",
+        "coming    gpu-x7k2p",
     ]
+    assert [
+        it for it in ("1 of 1 ", "digits-fp32, digits-int8", "example/image:1", "cpu-0") if it not in lines[2]
+    ] == []
+    assert [it for it in ("g6.xlarge", "1 nvidia.com/gpu", "NodePool gpu", "42 s") if it not in lines[-1]] == []
 
 
 def test_pods_that_wait_for_the_same_are_one_line() -> None:
@@ -321,7 +331,7 @@ def test_pods_that_wait_for_the_same_are_one_line() -> None:
     found = status([deployment(), deployment("cpu", replicas=12, ready=0)], [pod(), *pods])
     assert len(found.releases[0].parts[1].waiting) == 12
     (line,) = [it for it in as_text(found).splitlines() if "loads its models" in it and "- " in it]
-    assert line.lstrip().startswith("- tandem-cpu-0 and 11 more: triton loads its models on node cpu-0")
+    assert [it for it in ("tandem-cpu-0 ", "11 more", "node cpu-0") if it not in line] == []
 
 
 def test_a_test_pod_that_has_ended_takes_nothing_of_its_node() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -734,7 +735,7 @@ def test_without_data_nothing_long_begins(
 ) -> None:
     monkeypatch.setattr(sources, "load", lambda *_: pytest.fail("it was read all the same"))
     done = run(words, folder / "none")
-    assert (done.code, "no data to judge" in done.said) == (2, True), done.said
+    assert (done.code, "no data" in done.said) == (2, True), done.said
 
 
 def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_is_read(
@@ -744,7 +745,7 @@ def test_a_repository_that_is_written_to_or_cannot_be_is_told_before_the_model_i
     (tmp_path / "file").write_text("")
     assert "not a folder" in run(JUDGED, tmp_path / "file").said
     with writing(tmp_path / "repository", "model"):
-        assert "another process is exporting model into" in run(JUDGED, tmp_path / "repository").said
+        assert "another process" in run(JUDGED, tmp_path / "repository").said
 
 
 def test_a_ready_made_file_goes_into_no_repository_that_is_not_there(folder: Path, tmp_path: Path) -> None:
@@ -803,7 +804,7 @@ def test_the_digits_that_tandem_knows_judge_and_calibrate_every_source(exports: 
 def test_the_digits_go_into_no_model_that_takes_something_else(exports: Callable[..., Done]) -> None:
     done = exports(("open-length.onnx", "--data", "digits", *QUICK))
     assert done.code == 2
-    assert "image [1, 8, 8], and this model takes ids" in done.said
+    assert re.search(r"image \[1, 8, 8\].* ids", done.said)
 
 
 @pytest.mark.parametrize(

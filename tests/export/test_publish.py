@@ -176,7 +176,7 @@ def test_a_model_that_is_being_written_is_not_removed_and_another_is(repository:
     record, files = new_record(repository)
     with writing(repository, "other"):
         publish(repository, replace(record, model="other"), files)
-        with pytest.raises(UserError, match="another process is exporting other"):
+        with pytest.raises(UserError, match=r"another process .* other\b"):
             remove(repository, {"other-int8": "other"})
         remove(repository, {"digits-int8": "digits"})
     assert [variant.name for variant in Repository(repository).variants()] == [
@@ -240,7 +240,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_repository_as_it_was(
         writing(repository, "digits"),
     ):
         publish(repository, record, files)
-    with pytest.raises(UserError, match=r"cannot remove digits-int8 .* the repository is as it was"):
+    with pytest.raises(UserError, match="digits-int8"):
         remove(repository, {"digits-int8": "digits"})
     assert content(repository) == before
 

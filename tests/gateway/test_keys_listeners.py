@@ -75,7 +75,7 @@ def test_a_key_of_whoever_started_it_is_what_tandem_up_makes_or_an_error_that_do
         serve.run(serve.Options(config, keys=tmp_path / "keys.json"))
     assert not value or value not in str(refused.value)
     monkeypatch.setenv(OWN_KEY, make_own()[1])
-    with pytest.raises(UserError, match="there is no --keys"):
+    with pytest.raises(UserError, match="--keys"):
         serve.run(serve.Options(config))
 
 

@@ -112,7 +112,7 @@ def test_the_slim_install_answers_its_own_helm_test(render: Render, tmp_path: Pa
         done = subprocess.run(test, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["digits", "digits-fp32", "digits-int8"]
-    assert done.stdout.lower().count("its sample with probabilities [1, 10]  tandem-pool: cpu") == 3
+    assert done.stdout.lower().count("probabilities [1, 10]  tandem-pool: cpu") == 3
 
 
 def replaced(command: list[str], values: dict[str, str]) -> list[str]:

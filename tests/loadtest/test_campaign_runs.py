@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,8 +80,8 @@ def test_a_campaign_measures_the_arms_it_was_asked_for(
         assert arm.accuracy > least  # a batch counts as right only if all of it is
         assert [device.split(";")[0] for device in arm.devices] == ["cpu"]
     assert on_cpu.not_run is not None
-    assert on_cpu.not_run.startswith("fp16 is not served on the cpu pool")
-    assert on_gpu.not_run == "no GPU on this machine"
+    assert re.match("fp16 .* cpu pool", on_cpu.not_run)
+    assert "no GPU" in (on_gpu.not_run or "")
     for ran in built.manifest.runs:
         written = records.read_rows(out / ran.rows)
         assert ran.gateway_counted is not None
@@ -226,8 +227,8 @@ def test_a_generator_that_is_killed_leaves_no_worker_that_loads_the_server_of_th
             psutil.wait_procs([master])
         assert running.communicate(timeout=60)
     assert running.returncode == 1
-    assert [run.void for run in report.build(out).runs] == [
-        "the generator ended with exit code -9: it said nothing"
+    assert ["generator" in (run.void or "") and "-9" in (run.void or "") for run in report.build(out).runs] == [
+        True
     ] * 2
     assert not _with_in_command(str(out))
 
@@ -414,7 +415,7 @@ def test_a_directory_that_cannot_be_used_ends_a_campaign_in_a_line(
     assert run(CampaignOptions(file, gateway.url, out)) == 2
     assert "is not empty" in capsys.readouterr().err
     assert run(CampaignOptions(file, gateway.url, file)) == 2
-    assert f"{file} cannot be made: File exists" in capsys.readouterr().err
+    assert re.search(f"{file} .*: File exists", capsys.readouterr().err)
 
 
 def _with_in_command(text: str) -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_two_repeats_are_inconclusive_and_said_to_be(tmp_path: Path, capsys: pyt
     assert run(CompareOptions(results(tmp_path / "a", repeats=2), results(tmp_path / "b", 0.02, repeats=2))) == 0
     said = capsys.readouterr().out
     assert "inconclusive" in said
-    assert "3 runs on each side" in said
+    assert "3 runs" in said
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_void_and_unstable_runs_are_mentioned(tmp_path: Path, capsys: pytest.Cap
     report.write(directory, report.build(directory))
     run(CompareOptions(results(tmp_path / "a"), directory))
     said = capsys.readouterr().out
-    assert "after: it is partial" in said
+    assert re.search("after: .*partial", said)
     assert "1 void run" in said
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,5 @@ def test_a_generator_that_is_stopped_again_and_again_voids_its_run(tmp_path: Pat
     load = Load(0.0, 2.0, 1, 1, kind="open", rate_rps=(60.0,), objective_s=0.5)
     void = summary(rows, load).void
     assert void is not None
-    assert void.startswith("the generator sent one in a hundred requests more than ")
-    assert "5% of the objective of 500 ms" in void
+    assert re.match("the generator .*5% .*500 ms", void)
     assert summary(rows, Load(0.0, 2.0, 1, 1, kind="open", rate_rps=(60.0,), objective_s=60.0)).void is None

@@ -35,7 +35,7 @@ def test_without_a_key_it_is_told_why_and_with_one_it_is_let_in(
     keyed: tuple[Running, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert "wants an API key" in (gateway(keyed).refusal_of_key() or "")
+    assert "API key" in (gateway(keyed).refusal_of_key() or "")
     monkeypatch.setenv(VARIABLE, keyed[1]["metrics"])
     assert "no scope 'infer'" in (gateway(keyed).refusal_of_key() or "")
     assert gateway(keyed).num_requests() == 0

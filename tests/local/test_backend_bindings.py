@@ -140,7 +140,7 @@ def test_pinned_memory_is_given_back_with_the_session(session: ort.InferenceSess
 
 
 def test_a_card_without_room_says_so(session: ort.InferenceSession) -> None:
-    with pytest.raises(RuntimeError, match="CUDA: pinning memory failed: out of memory"):
+    with pytest.raises(RuntimeError, match="out of memory"):
         on_card(session, Card(memory_bytes=16))
 
 

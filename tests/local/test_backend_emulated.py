@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -146,8 +147,7 @@ def test_a_device_that_this_machine_cannot_keep_up_with_is_refused(tmp_path: Pat
     with pytest.raises(AssertionError, match="ended with 3"), emulated(tmp_path, too_fast):
         pass
     said = (tmp_path / "log").read_text()
-    assert "1 rows takes" in said
-    assert "20% of the emulated 0.00 ms" in said
+    assert re.search(r"\b1 rows.* 20% .* 0.00 ms", said)
 
 
 def test_one_variant_that_is_too_fast_does_not_keep_the_others_out(tmp_path: Path) -> None:

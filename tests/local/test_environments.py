@@ -141,7 +141,8 @@ def test_a_wheel_that_a_folder_of_wheels_lacks_is_named_with_the_folder(
 ) -> None:
     monkeypatch.setenv("TANDEM_WHEELS", "/media/wheels")
     message = str(venvs.explain("ERROR: No matching distribution found for one==1.0", TINY.venv))
-    assert "one==1.0 is not in /media/wheels" in message
+    assert "one==1.0" in message
+    assert "/media/wheels" in message
 
 
 def test_a_really_missing_wheel_is_exit_code_3_and_leaves_no_environment(
@@ -214,7 +215,7 @@ def test_messages_about_an_engine_without_a_triton_do_not_speak_of_one(tmp_path:
     engine = dataclasses.replace(TINY, name="lent", has_triton=False)
     for words in ("OSError: [Errno 28] No space left on device", NO_NETWORK, "KeyError: 'x'"):
         message = str(venvs.explain(words, engine.venv))
-        assert "the environment of the engine lent" in message
+        assert "engine lent" in message
         assert "Triton" not in message
 
 

@@ -126,7 +126,7 @@ def test_without_a_server_what_is_there_is_proven_and_is_removed(tmp_path: Path)
     file.write_text(json.dumps({**json.loads(file.read_text()), "needs": ["amx"]}))
     left_out = json.loads(tandem("models", "show", "digits", "--json", *where, **state).stdout)["left_out"]
     assert list(left_out) == ["digits-int8"]
-    assert "needs a processor with amx" in left_out["digits-int8"]
+    assert "amx" in left_out["digits-int8"]
     assert tandem("models", "rm", "digits-fp32", *where, **state).returncode == 2  # INT8 is judged beside it
     assert tandem("models", "rm", "digits", *where, **state).stdout == "removed digits-fp32\nremoved digits-int8\n"
     assert Repository(tmp_path / "repository").variants() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -88,10 +89,14 @@ def test_all_that_is_not_known_runs_in_one_contest_and_is_then_remembered(
     assert set(first) == set(asked[0])
     assert speeds(model, said) == first
     assert len(asked) == 1
-    assert said == [
-        "timing digits-fp32 on openvino, digits-int8 on cpu, digits-int8 on openvino beside digits-fp32 on this "
-        "processor (x86_64-made-up), once"
+    [line] = said
+    assert re.findall(r"(\S+) on (\w+)[, ]", line) == [
+        ("digits-fp32", "openvino"),
+        ("digits-int8", "cpu"),
+        ("digits-int8", "openvino"),
+        ("digits-fp32", "this"),
     ]
+    assert "(x86_64-made-up)" in line
 
 
 def test_fp32_on_the_plain_engine_alone_is_never_worth_a_contest(
@@ -204,7 +209,7 @@ def test_a_cache_that_cannot_be_written_is_told_and_costs_nothing_else(
     (tmp_path / "file").touch()
     monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "file"))
     assert ("int8", "cpu") in speeds(model, said, ONE_ENGINE)
-    assert said[-1].startswith("could not remember the speeds in ")
+    assert str(tmp_path / "file") in said[-1]
 
 
 # -- what fails -------------------------------------------------------------------------------------------------------
@@ -225,7 +230,7 @@ def test_an_engine_that_refuses_is_remembered_and_one_that_crashed_is_tried_agai
     for _ in range(2):
         assert speeds(model, said, ONE_ENGINE) == {}
     assert len(every) == num_contests
-    assert any("could not time digits-int8 on cpu" in line and "it cannot" in line for line in said)
+    assert any("digits-int8 on cpu" in line and "it cannot" in line for line in said)
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing of the kind", b"PK\3\4 and no more"])
@@ -234,13 +239,13 @@ def test_rows_of_the_gate_that_cannot_be_read_cost_the_knowledge_only(
 ) -> None:
     (model["fp32"].directory / "gate.npz").write_bytes(content)
     assert speeds(model, said, ONE_ENGINE) == {}
-    assert said[-1].startswith("could not time digits-int8 on cpu, which counts as unmeasured: ")
+    assert "digits-int8 on cpu" in said[-1]
 
 
 def test_a_python_that_cannot_be_started_costs_the_knowledge_only(model: dict[str, Variant], said: list[str]) -> None:
     gone = replace(PLACE, engines={"cpu": replace(PLAIN, python=Path("/nowhere/python3"))})
     assert speeds(model, said, gone) == {}
-    assert "/nowhere/python3 does not start" in said[-1]
+    assert "/nowhere/python3" in said[-1]
 
 
 # -- for real ---------------------------------------------------------------------------------------------------------

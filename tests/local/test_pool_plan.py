@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,9 +75,8 @@ def test_a_variant_with_one_flipped_byte_is_not_loaded_and_the_file_is_named(
 ) -> None:
     flip_a_byte(repository.path / "digits-int8" / file)
     assert "digits-int8" not in names(repository, "cpu", said)
-    assert said == [
-        f"not loaded: digits-int8: {file} changed after its gate; it is not served until it is exported again or restored"
-    ]
+    [line] = said
+    assert f"digits-int8: {file} changed" in line
 
 
 def test_a_directory_without_a_gate_record_is_not_loaded(repository: Repository, said: list[str]) -> None:
@@ -106,7 +106,8 @@ def test_a_broken_record_keeps_its_own_variant_alone_from_being_loaded(repositor
     good, refused = loadable(repository, "cpu", said.append)
     assert "digits-fp32" in [variant.name for variant in good]
     assert "tandem.json" in refused["digits-int8"].reason
-    assert said == [f"not loaded: digits-int8: {refused['digits-int8'].reason}"]
+    [line] = said
+    assert line.endswith(f"digits-int8: {refused['digits-int8'].reason}")
 
 
 @pytest.mark.parametrize(("version", "is_loaded"), [(1, False), (2, True), (3, True)])
@@ -279,7 +280,7 @@ def test_a_model_for_smaller_batches_beside_the_one_that_was_planned_is_served_a
     served = configs(repository, overrides=TritonOverrides(max_batch=16), say=said.append)
     assert {name: config["max_batch_size"] for name, config in served.items()} == {"digits-fp32": 16, "digits-int8": 8}
     [line] = said
-    assert "digits-int8 takes batches of 8" in line
+    assert re.findall(r"digits-int8|\b\d+\b", line)[:2] == ["digits-int8", "8"]
     assert "16" in line
 
 
@@ -300,7 +301,7 @@ def test_buckets_that_no_batch_fills_are_left_out(
     assert told["cudnn_conv_algo_search"] == "1"
     [block] = config["optimization"]["execution_accelerators"]["gpu_execution_accelerator"]
     assert ("enable_cuda_graph" in block["parameters"]) == (expected is not None)
-    assert any("digits-fp32 takes batches of 32 rows at most" in line for line in said) == (expected is None)
+    assert any("digits-fp32 " in line and " 32 " in line for line in said) == (expected is None)
 
 
 def test_a_model_of_any_length_or_without_batches_is_served_without_buckets_and_says_so(
@@ -310,8 +311,8 @@ def test_a_model_of_any_length_or_without_batches_is_served_without_buckets_and_
     change_record(repository, "digits-int8", lambda record: record["inputs"][0].update(shape=[-1, 8, 8]))
     served = configs(repository, overrides=TritonOverrides(batch_buckets="auto"), say=said.append)
     assert not any("batch_buckets" in config["parameters"] for config in served.values())
-    assert any("digits-fp32 takes no batches" in line for line in said)
-    assert any("digits-int8 takes inputs of any length, and bucket_lengths names none" in line for line in said)
+    assert any("digits-fp32" in line and "no batches" in line for line in said)
+    assert any("digits-int8" in line and "bucket_lengths" in line for line in said)
     lengths = TritonOverrides(batch_buckets="auto", bucket_lengths="1,2")
     told = parameters(repository, "digits-int8", overrides=lengths)
     assert (told["batch_buckets"], told["bucket_lengths"]) == ("auto", "1,2")
@@ -334,7 +335,7 @@ def test_sizes_that_are_left_to_auto_follow_the_speeds_here_and_are_told(
     served = configs(repository, overrides=auto, say=said.append)
     told = {name: config["parameters"]["batch_buckets"]["string_value"] for name, config in served.items()}
     assert told == {"digits-fp32": "32", "digits-int8": "1,2,3,4,6,8,11,15,19,25,32"}
-    assert any("digits-int8 has buffers for batches of 1, 2, 3" in line and "25%" in line for line in said)
+    assert any("digits-int8" in line and " 1, 2, 3" in line and "25%" in line for line in said)
     fewer = configs(repository, overrides=TritonOverrides(batch_buckets="auto", max_batch=8))
     assert fewer["digits-int8"]["parameters"]["batch_buckets"]["string_value"] == "1,2,3,4,6,8"
     assert not any("batch_buckets" in config["parameters"] for config in configs(repository).values())
@@ -431,9 +432,9 @@ def test_an_engine_that_is_not_installed_here_is_neither_used_nor_compared_with(
     name_engine(repository, "digits-int8", "openvino")
     told = parameters(repository, "digits-int8", say=said.append)
     assert (told["tandem_engine"], told["tandem_speed_ratio"]) == ("cpu", "1.50")
-    assert said == [
-        "digits-int8 runs on cpu: its record names openvino, which is not installed here: tandem environment openvino"
-    ]
+    [line] = said
+    assert line.startswith("digits-int8 runs on cpu: ")
+    assert line.endswith("tandem environment openvino")
 
 
 @pytest.mark.parametrize(
@@ -490,7 +491,7 @@ def test_bf16_runs_on_openvino_on_a_processor_that_has_it_or_not_at_all(
     made = {name: json.loads(config) for name, config in planned.configs.items()}
     assert ("digits-bf16" in made) == (reason is None)
     if reason is not None:
-        assert said == [f"not loaded: digits-bf16 {reason}"]
+        assert [line.partition("digits-bf16 ")[2] for line in said] == [reason]
         assert planned.refused == {
             "digits-bf16": pooling.Refusal(1, f"it {reason}")
         }  # whoever asks its Triton hears it
@@ -507,9 +508,8 @@ def test_a_variant_whose_answers_would_be_wrong_on_this_processor_is_not_loaded(
     change_record(repository, "digits-int8", lambda record: record.update(needs=["vnni"]))
     monkeypatch.setattr(pooling, "has_instructions", lambda instructions: instructions != "vnni")
     assert "digits-int8" not in configs(repository, say=said.append)
-    assert said == [
-        "not loaded: digits-int8 needs a processor with vnni, which this one lacks: its answers would be wrong"
-    ]
+    [line] = said
+    assert re.search("digits-int8 .*vnni", line)
 
 
 def test_where_nothing_that_passed_can_run_the_user_is_told(with_bf16: Repository) -> None:
@@ -627,4 +627,4 @@ def test_more_threads_than_cores_are_said_and_as_many_are_not() -> None:
     assert crowded(Share(2, 3), 6) is None
     said = crowded(Share(2, 4), 6)
     assert said is not None
-    assert said.startswith("warning: 2 × 4 threads of a model are more than the 6 cores")
+    assert re.findall(r"\d+", said)[:3] == ["2", "4", "6"]

@@ -192,7 +192,7 @@ def test_where_no_model_loads_it_says_why_and_leaves_nothing(tmp_path: Path) -> 
     program = start(tmp_path, {"single": config}, free_ports(3))
     family = program.family()
     assert program.process.wait(60) == 3
-    assert "no GPUs are available" in program.lines()[-1]
+    assert "GPU" in program.lines()[-1]
     assert segments(family) == []
 
 

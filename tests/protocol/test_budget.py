@@ -70,9 +70,9 @@ def test_texts_are_counted_by_their_shape_in_binary_too() -> None:
     most = budget.TEXTS.most
     v2.check_head(of_texts(most), 5 * most)
     grpc_v2.translated(grpc_v2.opened(of_texts_over_grpc(most)))
-    with pytest.raises(BadRequest, match="524289 texts in one tensor; at most 524288"):
+    with pytest.raises(BadRequest, match=r"524289 .* 524288"):
         v2.check_head(of_texts(most + 1), 5 * most)
-    with pytest.raises(BadRequest, match="524289 texts in one tensor; at most 524288"):
+    with pytest.raises(BadRequest, match=r"524289 .* 524288"):
         grpc_v2.translated(grpc_v2.opened(of_texts_over_grpc(most + 1)))
 
 

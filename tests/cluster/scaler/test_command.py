@@ -53,7 +53,7 @@ def test_a_file_that_is_being_exchanged_leaves_the_last_key_in_force(tmp_path: P
 
 
 def test_one_port_for_both_is_refused(options: Options) -> None:
-    with pytest.raises(UserError, match="--port and --grpc-port are both 9091"):
+    with pytest.raises(UserError, match=r"--port .*--grpc-port .*9091"):
         run(replace(options, grpc_port=9091))
 
 

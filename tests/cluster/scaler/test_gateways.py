@@ -86,7 +86,9 @@ def test_a_name_without_an_address_is_known_to_have_none() -> None:
     names = GatewayNames(GATEWAYS, dns)
     looked(names, dns, 0.0)
     dns.says = NoAddress(socket.EAI_NONAME, "not known")
-    assert looked(names, dns, LOOK_S) == Addresses((), "gateways.ns.svc has no address", are_known=True)
+    found = looked(names, dns, LOOK_S)
+    assert (found.places, found.are_known) == ((), True)
+    assert "gateways.ns.svc" in (found.problem or "")
     dns.says = ["10.0.0.7"]
     assert looked(names, dns, 2 * LOOK_S) == Addresses((Endpoint("10.0.0.7", 9090),))
 
@@ -173,7 +175,7 @@ def replaced(name: str, value: str, pool: str = "gpu") -> str:
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-0.5", "1e308", "100001"])
 @pytest.mark.parametrize("name", [*NAMES, "tandem_demand_unseen_replicas"])
 def test_a_number_that_cannot_be_right_is_no_answer(name: str, value: str) -> None:
-    with pytest.raises(UnusableReport, match=f"{name} of pool 'gpu' is"):
+    with pytest.raises(UnusableReport, match=f"{name} .*'gpu'"):
         parse_report(replaced(name, value), POOLS)
 
 

@@ -51,9 +51,9 @@ def test_a_plan_is_a_table_and_one_plain_paragraph(plan: Any) -> None:
     )
     for fact in (*facts, "$0.14 per million", "from 3,150/s on"):
         assert fact in out
-    assert "published Tesla T4 (g4dn.xlarge)" in out
-    assert re.search(r"Mind: what-if: .*Tesla T4.*published figures, not measured by Tandem \(a paper\)", out)
-    assert "Prices: AWS us-east-1, 2026-07-20." in out
+    assert re.search(r"published Tesla T4 .*g4dn\.xlarge", out)
+    assert re.search(r"what-if: .*Tesla T4.*not measured.*\(a paper\)", out)
+    assert re.search("Prices: .*us-east-1, 2026-07-20", out)
 
 
 def test_a_day_of_rates_takes_cards_for_its_peak(plan: Any, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_is_impossible_is_exit_code_1_with_what_binds(plan: Any, words: lis
     assert (code, made["is_possible"], made["bindings"][0]["constraint"]) == (1, False, constraint)
     code, out, _ = plan(*words)
     assert code == 1
-    assert "no plan for digits" in out
+    assert "no plan" in out
 
 
 def test_prices_of_ones_own_are_laid_over_the_shipped_ones(plan: Any, tmp_path: Path) -> None:

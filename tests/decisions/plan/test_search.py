@@ -115,14 +115,14 @@ def test_joules_of_a_card_and_of_a_processor_are_not_compared_without_a_word() -
         profile(server("gpu", 1500, joules_per_request=0.02)),
     ]
     (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
-    assert "the processor beside it" in caveat
+    assert "processor" in caveat
     assert plan(profiles, objective(100)).caveats == ()
 
 
 def test_a_server_whose_joules_nobody_measured_is_not_left_out_of_the_least_energy_in_silence() -> None:
     profiles = [profile(server("cpu", 150, joules_per_request=0.4)), profile(server("gpu", 1500))]
     (caveat,) = plan(profiles, objective(100, minimise="energy")).caveats
-    assert caveat.startswith("not weighed: fp16 on cuda")
+    assert "fp16 on cuda" in caveat
     assert "joules" in caveat
 
 

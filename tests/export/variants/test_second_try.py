@@ -25,7 +25,7 @@ def test_the_layer_that_loses_most_is_left_in_fp32_and_the_answers_come_back() -
     usual = [nets.difference(fp32, candidate.model, **GIVEN) for candidate in candidates("int8", fp32, SEEN)]
     assert min(usual) > 0.1
     second = next(candidates("int8", fp32, SEEN, second_try=True))
-    assert second.how.endswith("1 of 4 layers left in FP32: MatMul_0")
+    assert re.findall(r"\b\d of \d\b|MatMul_\d", second.how)[-2:] == ["1 of 4", "MatMul_0"]
     assert nets.difference(fp32, second.model, **GIVEN) < 0.05
 
 
@@ -39,7 +39,7 @@ def test_values_show_which_product_of_a_dynamic_file_loses_most() -> None:
 
 def test_a_tenth_a_quarter_and_half_of_the_layers_are_tried() -> None:
     hows = [candidate.how for candidate in candidates("int8", nets.encoder(), nets.texts(16), second_try=True)]
-    assert [re.search(r"(\d) of 6 layers left in FP32: (.*)", how)[1] for how in hows] == ["1", "2", "3"]  # type: ignore[index]
+    assert [re.search(r"(\d) of 6 layers", how)[1] for how in hows] == ["1", "2", "3"]  # type: ignore[index]
     assert hows[2].count("MatMul_") == 3
     models = list(candidates("int8", nets.encoder(), nets.texts(16), second_try=True))
     counts = [Counter(n.op_type for n in onnx.load_from_string(c.model).graph.node)["MatMulInteger"] for c in models]
@@ -63,7 +63,7 @@ def test_symmetric_files_have_a_second_try_too() -> None:
         "int8", nets.swish(), {"image": nets.images(32)}, second_try=True, is_for_tensorrt=True
     )
     assert "zero points 0" in candidate.how
-    assert "of 5 layers left in FP32" in candidate.how
+    assert "of 5 layers" in candidate.how
 
 
 def test_a_gemm_is_left_out_under_the_name_that_it_gets_on_the_way() -> None:

@@ -129,7 +129,7 @@ def test_a_bad_image_fails_alone_and_in_its_place(labelled: Running) -> None:
 def test_a_url_is_not_fetched(labelled: Running) -> None:
     url = f"http://{labelled.url}/health/live"
     reply = classify(labelled, as_json([url, FILES[0]]))
-    assert "URLs are not fetched" in reply.json()["results"][0]["error"]
+    assert "URL" in reply.json()["results"][0]["error"]
     assert best(reply)[1] == FIRST
 
 

@@ -195,12 +195,9 @@ def test_a_variant_that_a_pools_machine_cannot_compute_is_told_of_by_a_gateway_e
         wait_until(lambda: "foreign" in remote.ask("/admin/status").json()["models"], "it has looked")
         rows = {row["name"]: row for row in remote.ask("/v2/repository/index", b"").json()}
         assert rows["foreign"] == {"name": "foreign", "version": "1", "state": "READY"}
-        assert rows["foreign-int8"] == {
-            "name": "foreign-int8",
-            "version": "1",
-            "state": "UNAVAILABLE",
-            "reason": f"{REFUSED['foreign-int8']}: its answers would be wrong",
-        }
+        reason = rows["foreign-int8"].pop("reason")
+        assert rows["foreign-int8"] == {"name": "foreign-int8", "version": "1", "state": "UNAVAILABLE"}
+        assert reason.startswith(REFUSED["foreign-int8"])
         assert remote.infer(SAMPLE, "foreign").status == 200
         ready = remote.ask("/v2/models/foreign-int8/ready")
         assert (ready.status, REFUSED["foreign-int8"] in ready.json()["reason"]) == (503, True)

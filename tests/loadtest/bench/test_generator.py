@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,12 +63,10 @@ def test_one_good_run_at_a_rate_is_enough_and_a_void_one_is_tried_again() -> Non
 def test_the_rate_is_held_against_its_aim(limit_rps: float, outcome: Outcome) -> None:
     told = verdict(list(highest(limited(limit_rps))), 2)
     assert told.outcome is outcome
-    assert "lag p99 1.00 ms of 2.5 ms, 50%" in told.note
+    assert re.search(r"1\.00 ms .*2\.5 ms, 50%", told.note)
     one = limited(9000.0)(1000.0)
-    assert verdict([one], 1).note.startswith("on the server's core, lag")
-    assert verdict([replace(one, is_real_time=True)], 1).note.startswith(
-        "on the server's core at real-time priority, lag"
-    )
+    assert re.match("on the server's core, ", verdict([one], 1).note)
+    assert re.match("on the server's core .*real-time", verdict([replace(one, is_real_time=True)], 1).note)
 
 
 class Written:

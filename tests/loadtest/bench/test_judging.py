@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -91,9 +92,7 @@ def test_percentiles_are_values_that_were_seen() -> None:
 
 
 def test_what_went_wrong_is_listed_by_kind() -> None:
-    assert (
-        listed([lost(0), shed(0), shed(1)]) == "2 × 503 overloaded, 1 × no answer (closed before the answer was whole)"
-    )
+    assert re.match(r"2 × 503 overloaded, 1 × no answer \(", listed([lost(0), shed(0), shed(1)]))
 
 
 # -- overload ---------------------------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ BACK = [good(3 + n / 100, 0.05, "cheap") for n in range(500)]
 def test_a_death_that_the_other_pool_makes_up_for_meets_all_aims() -> None:
     verdicts = death([*CARRIED, *BACK, shed(2.1), expired(2.2)])
     assert outcomes(verdicts) == [Outcome.MET] * 5
-    assert verdicts[0].note == "595 answered, 1 × 503 overloaded, 1 × 504 deadline_expired"
+    assert re.findall(r"(\d+) (?:answered|× (\d+))", verdicts[0].note) == [("595", ""), ("1", "503"), ("1", "504")]
     assert "cheap and dear" in verdicts[3].note
 
 

@@ -75,9 +75,8 @@ def test_without_wrk_one_line_says_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gateway.main([]) == 3
-    assert capsys.readouterr().err.splitlines() == [
-        "tandem: make bench needs the load generator wrk: apt-get install wrk"
-    ]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("apt-get install wrk")
 
 
 def test_a_burst_is_read_from_what_the_script_prints() -> None:

@@ -6,6 +6,7 @@ The parts themselves start servers and take minutes: `make bench ARGS=--quick` s
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_a_part_divides_what_was_measured_in_one_round() -> None:
     assert verdict.outcome is Outcome.MET
     assert part.values["added_cpu_ms_each"] == {"median": 2.0, "min": 1.0, "max": 3.0}
     said = part.describe()
-    assert "added CPU: 2.00 (1.00..3.00) ms each" in said
+    assert re.search(r"added CPU: 2\.00 \(1\.00\.\.3\.00\) ms", said)
     assert "as said" in said
 
 
@@ -104,8 +105,8 @@ def test_a_part_that_cannot_be_measured_leaves_the_others_alone(
     assert surfaces.main(["--quick", "--only", "peer", "embeddings"]) == 0
     assert surfaces.main(["--only", "peer", "embeddings"]) == 1
     said = capsys.readouterr().out
-    assert "LitServe could not be installed: no network" in said
-    assert "beyond twice the aim" in said
+    assert re.search("LitServe .*: no network", said)
+    assert Outcome.FAILED.value in said
 
 
 def test_what_cannot_be_installed_is_one_line() -> None:

@@ -83,7 +83,7 @@ def test_without_a_card_every_cell_of_one_is_not_measured_here(number: str) -> N
         chosen |= {"against_variant": "fp32", "against_engine": "cpu"}
     (cell,) = picked(claim(number, **chosen), CPU_ONLY, HERE)
     assert cell.reading.absent == NOT_MEASURED_HERE
-    assert "no GPU on this machine" in (cell.reading.reason or "")
+    assert "no GPU" in (cell.reading.reason or "")
 
 
 def test_a_batch_size_that_was_left_out_says_why() -> None:
@@ -119,7 +119,7 @@ def test_reading_the_weights_is_a_share_of_the_latency() -> None:
     (cell,) = picked(claim("weights_share", variant="fp32", engine="cpu"), replace(FOUND, bandwidths=(bandwidth,)))
     assert cell.reading.value == pytest.approx(0.5)  # 5 ms of 10 ms
     (cell,) = picked(claim("weights_share", variant="fp32", engine="cpu"), FOUND)
-    assert cell.reading.reason == "the bandwidth was not measured"
+    assert "bandwidth" in (cell.reading.reason or "")
     half = replace(bandwidth, copy=(10e9, 10e9, 10e9), triad=(), when="after")
     (cell,) = picked(claim("weights_share", variant="fp32", engine="cpu"), replace(FOUND, bandwidths=(bandwidth, half)))
     assert cell.reading.value == pytest.approx(0.75)
@@ -144,7 +144,7 @@ def test_the_cheaper_device_is_found_at_the_best_batch_of_each() -> None:
     (cell,) = picked(asked, replace(FOUND, prices=prices))
     assert cell.reading.value == pytest.approx(8 / 4)  # eight times the rate for four times the price
     (cell,) = picked(asked, replace(FOUND, prices=prices[:1]))
-    assert cell.reading.reason == "the price list has no offer for this device"
+    assert "price list" in (cell.reading.reason or "")
     assert len(cells(asked, replace(FOUND, prices=prices), WITH_CARD)) == 3  # both prices are told beside it
 
 
@@ -168,7 +168,7 @@ def test_saved_gpu_hours_are_marked_as_simulated() -> None:
     asked = Claim("a", "s", "s", "gpu_hours_saved", 0.1, policies=("tandem", "hold"))
     tandem, hold = picked(asked, Findings(simulated=runs))
     assert (tandem.at, tandem.reading.value) == ("simulated", 0.75)
-    assert (hold.reading.absent, hold.reading.reason) == (NOT_RUN, "it was not simulated")
+    assert (hold.reading.absent, "simulated" in (hold.reading.reason or "")) == (NOT_RUN, True)
 
 
 def test_the_served_share_is_taken_where_the_engine_itself_does_most() -> None:
@@ -179,10 +179,8 @@ def test_the_served_share_is_taken_where_the_engine_itself_does_most() -> None:
     asked = claim("served_share", variant="fp32", engine="cpu")
     (cell,) = picked(asked, Findings(served=(small, large)))
     assert (cell.at, cell.reading.value) == ("batch 8", 0.4)
-    (cell,) = picked(
-        asked, Findings(served=(ServingRates("mlp", "fp32", "cpu", 1, reason="tritonserver did not start"),))
-    )
-    assert cell.reading.reason == "tritonserver did not start"
+    (cell,) = picked(asked, Findings(served=(ServingRates("mlp", "fp32", "cpu", 1, reason="no start"),)))
+    assert cell.reading.reason == "no start"
 
 
 def test_what_is_served_on_two_pools_is_compared_one_row_at_a_time() -> None:
@@ -191,7 +189,7 @@ def test_what_is_served_on_two_pools_is_compared_one_row_at_a_time() -> None:
     (cell,) = picked(asked, Findings(served=(cpu, gpu)))
     assert cell.reading.value == 1.5
     (cell,) = picked(asked, Findings(served=(cpu,)), HERE)
-    assert cell.reading.reason == "no GPU on this machine"
+    assert "no GPU" in (cell.reading.reason or "")
 
 
 def test_trees_have_no_number_on_a_gpu_and_say_why() -> None:

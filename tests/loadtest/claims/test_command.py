@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_what_comes_between_leaves_a_report_that_says_so(
 
 def test_a_wrong_name_stops_it_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(ClaimsOptions(CLAIMS, tmp_path / "out", ("int8",), engines={"cpu": THIS})) == 2
-    assert "--only: no claim is named 'int8'" in capsys.readouterr().err
+    assert re.search("--only: .*'int8'", capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
 

@@ -145,7 +145,7 @@ def test_a_results_folder_that_cannot_be_made_is_told_before_anything_is_measure
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert "name a file with --output" in capsys.readouterr().err
+    assert "--output" in capsys.readouterr().err
 
 
 def test_a_profile_that_cannot_be_written_is_printed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_difference_below_zero_is_zero_and_noise() -> None:
     assert found is not None
     assert found.seconds("json") == 0.0
     assert found.is_noise("json")
-    assert "binary tensors nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
+    assert "nothing measurable" in where_time_goes(server("x", json_s=-0.0001), 1)[0]
 
 
 def test_a_net_that_was_slower_alone_than_in_triton_is_no_longer_than_triton_took() -> None:
@@ -88,8 +89,7 @@ def test_the_words_name_every_part_with_its_share() -> None:
 
 def test_a_net_that_is_a_small_part_is_said_to_gain_little_from_a_faster_device() -> None:
     said = " ".join(where_time_goes(together(server("x"), server("x", 8, compute_s=0.002)), 1))
-    assert "at most 1.00 ms of 4.00 ms" in said
-    assert "0.62 ms a row instead of 4.00 ms" in said
+    assert re.search(r"1\.00 ms of 4\.00 ms.*0\.62 ms a row\b.* 4\.00 ms", said)
 
 
 def test_a_wait_in_triton_with_one_request_under_way_is_its_queue_delay() -> None:
@@ -110,27 +110,28 @@ def test_a_gpu_that_loses_on_the_way_is_told_where() -> None:
         "save it 3.00 ms",
     )
     assert [value for value in values if value not in said] == []
-    assert "4.00 ms instead of 1.00 ms" in said
+    assert re.search(r"4\.00 ms .{,12} 1\.00 ms", said)
 
 
 def test_a_gpu_that_no_batch_helps_is_told_so() -> None:
     gpu = together(server("gpu", compute_s=0.02), server("gpu", 8, compute_s=0.05))
     cpu = together(server("cpu"), server("cpu", 8))
     said = " ".join(why_slower(gpu, cpu, 1))
-    assert "20.0 ms instead of 1.00 ms" in said
+    assert re.search(r"20\.0 ms .{,12} 1\.00 ms", said)
     assert "up to 8 rows" in said
 
 
 def test_a_batch_that_was_not_measured_is_not_guessed() -> None:
     said = why_slower(server("gpu", compute_s=0.02), server("cpu"), 1)
-    assert "not measured on both" in " ".join(said)
-    assert why_slower(server("gpu"), server("cpu"), 8) == ["gpu and cpu were not both measured with 8 rows."]
+    assert "not measured" in " ".join(said)
+    [line] = why_slower(server("gpu"), server("cpu"), 8)
+    assert re.search("measured with 8 rows", line)
 
 
 def test_a_faster_gpu_is_called_faster() -> None:
     said = why_slower(server("gpu", compute_s=0.001), server("cpu", compute_s=0.010), 1)
-    assert said[0] == "With 1 row, gpu is 3.2 times as fast as cpu: 4.00 ms instead of 13.0 ms."
-    assert said[1] == "The net alone is 10.0 times as fast."
+    assert re.findall(r"\d[.\d]*(?: times| ms| row)", said[0]) == ["1 row", "3.2 times", "4.00 ms", "13.0 ms"]
+    assert re.findall(r"\S+ times", said[1]) == ["10.0 times"]
 
 
 def test_equal_servers_are_not_told_apart() -> None:

@@ -123,7 +123,7 @@ def test_every_name_has_a_value_at_every_arm() -> None:
         1.0,
     )
     assert set(numbers[2].values.values()) == {None}
-    assert numbers[2].not_run == "no GPU on this machine"
+    assert "no GPU" in (numbers[2].not_run or "")
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_numbers_that_would_change_are_refused(datatype: str, values: Any, probl
 
 def test_inputs_of_different_lengths_are_refused() -> None:
     arrays = {"input_ids": IDS, "attention_mask": MASK[:2], "token_type_ids": IDS}
-    with pytest.raises(PayloadError, match="there are of 'input_ids' 3, 'attention_mask' 2, 'token_type_ids' 3"):
+    with pytest.raises(PayloadError, match="'input_ids' 3, 'attention_mask' 2, 'token_type_ids' 3"):
         fitted(arrays, TEXTS, "f")
 
 

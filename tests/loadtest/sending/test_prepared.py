@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_texts_are_distinct_of_mixed_length_and_in_the_same_order_for_a_seed(tmp
     assert (lengths.min(), lengths.max()) == (2, 64)  # cut as the model says
     assert abs(lengths[:40].mean() - lengths.mean()) < 10  # not from short to long, as they are written
     assert first.payload.digest == again.payload.digest
-    assert first.payload.what == "English texts of mixed length"
+    assert "mixed length" in first.payload.what
     other = prepare(Payload("texts", "json", 1), "words", TEXT, tmp_path, tmp_path / "a", seed=2)
     assert other.payload.digest != first.payload.digest
 
@@ -123,7 +124,7 @@ def test_photographs_for_a_model_that_says_nothing_are_scaled_as_most_are_and_th
 ) -> None:
     given = made("photographs", image([-1, 3, 260, 260]), tmp_path, tmp_path)  # so large that 32 are enough
     assert given.given.num_inputs == 32
-    assert given.payload.remark == "No preprocessing.json lies beside net: the photographs were scaled as ImageNet's."
+    assert re.search(r"preprocessing\.json .*net: .*ImageNet", given.payload.remark)
 
 
 def image(shape: list[int]) -> dict[str, Any]:
@@ -190,5 +191,6 @@ def test_too_few_inputs_for_a_batch_are_told_before_anything_runs(tmp_path: Path
 
 
 def test_random_inputs_say_their_length_only_where_the_model_leaves_it_open(tmp_path: Path) -> None:
-    assert made("random", TEXT, tmp_path, length=7).payload.what == "random inputs of length 7"
-    assert made("random", DIGIT, tmp_path).payload.what == "random inputs"
+    of_seven, fixed = made("random", TEXT, tmp_path, length=7).payload, made("random", DIGIT, tmp_path).payload
+    assert of_seven.what.endswith(" length 7")
+    assert "length" not in fixed.what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -97,7 +98,7 @@ def test_a_server_that_stalls_is_sent_to_all_the_same() -> None:
         assert here.num_asked == 50  # a closed loop would have waited for the first
         assert load.so_far() == []
         here.close()
-    assert {str(shot) for shot in load.shots} == {"no answer (closed before the answer was whole)"}
+    assert {str(shot)[:9] for shot in load.shots} == {"no answer"}
     assert len(load.shots) == 50
 
 
@@ -105,7 +106,9 @@ def test_what_hangs_ends_with_its_time_limit(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sender, "TIME_LIMIT_S", 1.0)
     with server(GOOD, None) as here:
         load = open_loop([here.request()], [0.0, 0.01])
-    assert [str(shot) for shot in load.shots] == ["200", "no answer (nothing for 1 s)"]
+    first, second = map(str, load.shots)
+    assert first == "200"
+    assert re.match(r"no answer .*1 s\)", second)
 
 
 @pytest.mark.parametrize("answer", [b"", GOOD[:-1], b"\x16\x03\x01 hello\r\n\r\n"], ids=["none", "half", "not HTTP"])
@@ -126,10 +129,7 @@ def test_where_nobody_listens_any_more_is_written_down() -> None:
         while not load.so_far() and time.monotonic() < until:
             time.sleep(0.01)
         here.close()
-    assert [(str(shot)[:25], shot.is_sent) for shot in load.shots] == [
-        ("200", True),
-        ("no answer (no connection:", False),
-    ]
+    assert [(str(shot)[:9], shot.is_sent) for shot in load.shots] == [("200", True), ("no answer", False)]
 
 
 def test_a_connection_that_the_server_closes_is_replaced() -> None:

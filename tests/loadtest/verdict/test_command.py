@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,8 @@ def test_given_profiles_make_a_report_and_the_last_line_is_its_path(
 ) -> None:
     assert run(options(tmp_path)) == 0
     *_, paragraph, path = capsys.readouterr().out.splitlines()
-    assert paragraph.startswith("The GPU does not pay")
-    assert "Processor X 9 (measured on 21 November 2026)" in paragraph
-    assert "is not this machine" in paragraph
+    assert "does not pay" in paragraph
+    assert re.search(r"Processor X 9 \(.*21 November 2026\).*not this machine", paragraph)
     assert path == f"report: {tmp_path / 'out' / 'report.html'}"
     files = {file.name for file in (tmp_path / "out").iterdir()}
     assert files == {"report.html", "report.json", "plan.json", "tandem.yaml", "values.yaml"}
@@ -189,7 +189,7 @@ def test_a_card_that_cannot_be_measured_is_told_and_the_rest_is_judged(
     assert "was not measured" in err
     assert "gpu pool" in err
     assert "Inconclusive" in out
-    assert "card was not measured" in (tmp_path / "out" / "report.html").read_text()
+    assert "not measured" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_disk_that_is_full_is_one_line_and_what_was_judged_is_told(

@@ -73,7 +73,7 @@ def test_the_first_screen_has_the_verdict_the_price_the_break_even_and_what_woul
 def test_void_runs_are_listed_with_their_reasons() -> None:
     html = page.render(made(check=a_check(200, voids=("the target was restarted",))))
     assert html.count("one in a hundred") == 3
-    assert "at 200/s: void: the target was restarted" in html
+    assert re.search("200/s: void: .*restarted", html)
 
 
 def test_what_was_not_measured_is_said_to_be_so() -> None:

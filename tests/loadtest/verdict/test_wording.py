@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -26,10 +27,16 @@ from tests.loadtest.verdict.made import (
 
 def test_the_paragraph_names_the_variant_its_p99_its_price_and_from_where_a_card_pays() -> None:
     said = made(check=a_check(200)).paragraph
-    assert said.startswith("The GPU does not pay: on this CPU INT8 serves 200/s at p99 7.1 ms for $0.18 an hour;")
-    assert (
-        "a T4 (t4.large, $0.53 an hour; measured beside Processor Y on 3 October 2026) would pay from 840/s on" in said
-    )
+    on_cpu, card = said.split("; ", 1)
+    assert re.findall(r"does not pay|INT8|\$?\d[\d.]*(?:/s| ms)?", on_cpu)[:5] == [
+        "does not pay",
+        "INT8",
+        "200/s",
+        "99",
+        "7.1 ms",
+    ]
+    assert "$0.18 " in on_cpu
+    assert re.search(r"T4 \(t4\.large, \$0\.53 .*Processor Y .*3 October 2026\).* 840/s", card)
 
 
 def test_a_card_that_pays_beside_cpus_alone_is_not_said_to_pay_from_a_higher_rate_on() -> None:
@@ -53,12 +60,9 @@ def test_of_several_cards_the_one_that_pays_first_is_named_and_not_the_one_that_
         Source(gpu_profile(servers=(big,), machine=replace(THERE, cards=("NVIDIA L40S",))), "given", "l40s.json")
     )
     said = made(*sources, prices=replace(PRICES, offers=offers)).paragraph
-    assert "a T4 (t4.large, $0.53 an hour; " in said
-    assert "would pay from 840/s on" in said
+    assert re.search(r"T4 \(t4\.large, \$0\.53 .* 840/s", said)
     assert "L40S" not in said
-    assert "GPU: at each rate the cheapest of l40s.large, t4.large" in page.render(
-        made(*sources, prices=replace(PRICES, offers=offers))
-    )
+    assert "l40s.large, t4.large" in page.render(made(*sources, prices=replace(PRICES, offers=offers)))
 
 
 def test_published_figures_are_told_with_whose_they_are() -> None:
@@ -72,7 +76,7 @@ def test_published_figures_are_told_with_whose_they_are() -> None:
     )
     told = made(Source(cpu_profile(), "here"), card, unpriced).caveats
     assert sum("server scenario" in one for one in told) == 1  # once, though the plan tells it too
-    assert "NVIDIA H9: MLPerf Inference, another." in told
+    assert any(one.startswith("NVIDIA H9: ") for one in told)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_a_check_says_whether_its_generator_went_before_all_other_work(said: boo
 
 def test_without_a_check_it_is_planned_and_not_said_to_be_served() -> None:
     said = made(not_run="--no-check was given").paragraph
-    assert "serve 200/s with p99 within 20 ms" in said
+    assert re.search("serve 200/s .* 20 ms", said)
     assert "--no-check was given" in said
 
 
@@ -106,20 +110,14 @@ def test_a_check_that_missed_is_said_and_fails() -> None:
 def test_a_missing_card_says_how_to_get_its_profile() -> None:
     report = made(Source(cpu_profile(), "here"))
     assert report.word == "inconclusive"
-    assert (
-        "No GPU profile of digits: run `tandem profile digits` on a machine with a card and give it with --profile."
-        in report.paragraph
-    )
+    assert re.search("GPU.*`tandem profile digits`.*--profile", report.paragraph)
 
 
 def test_a_profile_for_another_objective_says_which_one_is_missing() -> None:
     other = replace(rate(6000), objective_s=0.1)
     card = gpu_profile(servers=(server("fp16", "cuda", "gpu", other, 0.002),))
     report = made(Source(cpu_profile(), "here"), Source(card, "given", "t4.json"))
-    assert (
-        "The GPU profile of digits has no rate for p99 20 ms: run `tandem profile digits --p99 20ms`"
-        in report.paragraph
-    )
+    assert re.search("GPU.*`tandem profile digits --p99 20ms`", report.paragraph)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_where_nothing_meets_the_objective_the_best_that_was_seen_is_told() -> N
     slow = cpu_profile(servers=(server("int8", "cpu", "cpu", MaxRate(OBJECTIVE_S, 1, 0.0, None, None), 0.05, load=()),))
     report = made(Source(slow, "here"))
     assert not report.is_met
-    assert "serves 200/s with p99 within 20 ms" in report.paragraph
+    assert re.search("200/s .* 20 ms", report.paragraph)
 
 
 def test_one_run_of_each_rate_is_too_few_and_says_so() -> None:
@@ -157,7 +155,7 @@ def test_one_run_of_each_rate_is_too_few_and_says_so() -> None:
 def test_a_day_that_lies_on_both_sides_of_the_break_even_depends_and_says_on_what() -> None:
     report = made(rates=((16, 100), (8, 3000)))
     assert report.word == "depends"
-    assert "the GPU is cheaper at 3,000/s" in report.paragraph
+    assert re.search("GPU is cheaper .*3,000/s", report.paragraph)
 
 
 def test_random_weights_and_shares_of_a_machine_are_caveats() -> None:
@@ -170,7 +168,7 @@ def test_a_card_without_a_price_says_how_to_give_one() -> None:
     without = replace(PRICES, offers=PRICES.offers[:1])
     report = made(prices=without)
     assert report.word == "inconclusive"
-    assert "'NVIDIA T4': name one with --instance gpu=NAME" in report.paragraph
+    assert re.search("'NVIDIA T4'.*--instance gpu=NAME", report.paragraph)
 
 
 def test_a_slow_model_whose_rate_stands_on_few_requests_is_inconclusive_and_says_so() -> None:
