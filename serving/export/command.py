@@ -131,7 +131,7 @@ def _build(options: ExportOptions, model: str, progress: Progress) -> RecipeMode
     return RecipeModel(model, sources.load(options.source, how, progress), None, None)
 
 
-_TRIED = {"onnx", "tensorflow", "module", *checks.TABLES}  # sources that are tried on rows of the data
+_TRIED = {"onnx", "tensorflow", "paddle", "module", *checks.TABLES}  # sources that are tried on rows of the data
 
 
 def _with_rows(source: SourceOptions, options: ExportOptions) -> SourceOptions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,7 @@ class SourceOptions:
     dims: Mapping[str, Lengths] | None = None  # names of open dimensions -> what they may be
     example_name: str = "the example"  # what messages call them
     is_from_data: bool = False  # they are rows of the user's data
+    framework_python: Path | None = None  # of a framework that needs an environment without ours
 
     @property
     def max_rows(self) -> int:

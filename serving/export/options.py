@@ -85,6 +85,7 @@ class ExportOptions:
     fuses: bool | None = None
     seconds: float = 1.0
     payload: Path | None = None
+    framework_python: Path | None = None  # no option: whoever calls makes its environment
     kind: str = field(init=False)  # of source, as `applies` has them
 
     def __post_init__(self) -> None:
@@ -220,6 +221,7 @@ def source_options(options: ExportOptions) -> SourceOptions:
         preprocessing=None if options.preprocessing is None else _read_preprocessing(options.preprocessing),
         layout=options.layout,
         dims=read_dims(options.dims) or None,
+        framework_python=options.framework_python,
     )
 
 

@@ -34,6 +34,9 @@ from serving.export.variants.candidate import CalibrationMissing, Candidate, Not
 from serving.measure.machine import has_bf16, has_instructions, processor_key
 from serving.repository import Repository, Variant, check_model_name
 
+WHOLE_SHARE = (
+    0.6  # of the budget, for files of INT8 throughout: then layers are left in FP32, which more nets pass (guess)
+)
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
 
 
@@ -55,6 +58,7 @@ class VariantSearch:
         if precision == "int8":
             folder = _attempts_folder(self._job)
             self._attempts = Attempts(folder, self._job.spec.budget_s, lambda line: self._job.progress(line, 0, 0))
+            self._attempts.share = WHOLE_SHARE
         try:
             passed = self._passing(precision) or (self._finer_int8() if precision == "int8" else [])
         except (NothingToQuantise, NotMade) as reason:
@@ -83,6 +87,7 @@ class VariantSearch:
             return []
         can_be_finer = spec.int8_range == AUTO and not spec.is_for_tensorrt and has_instructions("vnni")
         passed = self._passing("int8", int8_range="full") if can_be_finer else []
+        self._attempts.share = 1.0
         return passed or self._passing("int8", int8_range="full" if can_be_finer else None, second_try=True)
 
     def _passing(

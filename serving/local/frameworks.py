@@ -56,6 +56,7 @@ class Frameworks:
     constraints: str = ""
     size_mb: int | None = None
     download_mb: int | None = None
+    is_extra: bool = True  # of this project, which one could install by oneself
 
     @property
     def folder(self) -> Path:
@@ -81,6 +82,20 @@ class Frameworks:
     def missing(self) -> tuple[str, ...]:
         """The packages that this Python lacks. Those whose marker says that they are for another system count too."""
         return tuple(name for name in map(_name, self.requirements) if not _is_installed(name))
+
+
+# What converts a program of PaddlePaddle, by its ending, without anything of ours: paddle2onnx wants ONNX 1.17 at most, and `packaging`
+# without saying so. 2.1 writes wrong files of programs of PaddlePaddle 2, and 1.3 reads no others.
+PADDLE = {
+    ending: Frameworks(
+        name,
+        ("paddlepaddle==3.3.1", f"paddle2onnx=={version}", "onnx==1.17.0", "packaging", "setuptools<81"),
+        size_mb=960,
+        download_mb=246,
+        is_extra=False,
+    )
+    for ending, name, version in ((".pdmodel", "paddle2", "1.3.1"), (".json", "paddle3", "2.1.0"))
+}
 
 
 def _told(megabytes: float) -> str:
@@ -206,15 +221,14 @@ def made(wanted: Frameworks, *, is_yes: bool, say: Say) -> Path:
 
 
 def _ask(wanted: Frameworks) -> None:
-    lacks = ", ".join(wanted.missing[:4]) or wanted.name
+    lacks = (", ".join(wanted.missing[:4]) if wanted.is_extra else "") or wanted.name
     needs = f"this needs {lacks}, not installed here"
     if sys.stdin.isatty() and sys.stderr.isatty():
         question = f"{needs}. Make an environment of its own for it, {wanted.size}, in {wanted.folder.parent}?"
         if click.confirm(question, default=False, err=True):
             return
-    raise UserError(
-        f"{needs}: {how_to_add(wanted.name)}, or say --yes and Tandem makes an environment of its own ({wanted.size})"
-    )
+    by_hand = f"{how_to_add(wanted.name)}, or " if wanted.is_extra else ""
+    raise UserError(f"{needs}: {by_hand}say --yes and Tandem makes an environment of its own ({wanted.size})")
 
 
 def _make_alone(wanted: Frameworks, say: Say) -> None:

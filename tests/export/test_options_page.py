@@ -16,7 +16,7 @@ COLUMNS = {  # heading -> kinds of `applies`
     "`hf:` images": ("hf images",),
     "`hf:` texts": ("hf texts",),
     "`digits`, `efficientnet-lite0`": ("digits", "efficientnet-lite0"),
-    "`.onnx`, `tensorflow:`": ("onnx", "tensorflow"),
+    "`.onnx`, `tensorflow:`, `paddle:`": ("onnx", "tensorflow", "paddle"),
     "`sklearn:` and trees": ("sklearn", "xgboost", "lightgbm", "catboost"),
     "`--variant`": ("ready-made",),
 }

@@ -154,7 +154,9 @@ def option(limit: str) -> str:
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-_BETTER = "or give INT8 more and other rows to calibrate on"
+def _way_out(name: str, allowed: str) -> str:
+    """`name`: of the variant, which ends in its precision."""
+    return f"{allowed}, or give INT8 more and other rows to calibrate on" if name.endswith("-int8") else allowed
 
 
 class Refusal(GateRefused):
@@ -178,7 +180,7 @@ class AccuracyLost(Refusal):
         self, name: str, value: float, fp32_value: float, max_drop: float, reference: str = "fp32", metric: str = TOP1
     ) -> None:
         lost = f"{fp32_value - value:.4f} below {spoken(reference)}'s {fp32_value:.4f}"
-        way_out = f"allow it with --max-drop, {_BETTER}"
+        way_out = _way_out(name, "allow it with --max-drop")
         super().__init__(name, f"{RULES[metric].title} {value:.4f} is {lost}, more than {max_drop:g}", way_out)
 
 
@@ -189,7 +191,7 @@ class AnswersMoved(Refusal):
         super().__init__(
             name,
             f"a probability moved by {difference:.4f} from {spoken(reference)}'s, more than {allowed:g}",
-            f"allow it with --max-probability-difference, {_BETTER}",
+            _way_out(name, "allow it with --max-probability-difference"),
         )
 
 
@@ -204,7 +206,7 @@ class AnswersDiffer(Refusal):
         super().__init__(
             name,
             f"{rule.title if rule else check.metric} beside {spoken(reference)} is {check.value:.4g}{beyond}",
-            f"{way_out}, {_BETTER}",
+            _way_out(name, way_out),
         )
 
 

@@ -21,6 +21,7 @@ from serving.export.sources.checks import (
     TREES,
     check_keras,
     check_onnx,
+    check_paddle,
     check_pickle,
     check_tensorflow,
     check_trees,
@@ -36,13 +37,14 @@ KINDS = {  # how it is spelled -> the module that reads it
     "sklearn": "sklearn_file",
     "keras": "keras_file",
     "tensorflow": "tensorflow_file",
+    "paddle": "paddle_model",
     "xgboost": "tree_file",
     "lightgbm": "tree_file",
     "catboost": "tree_file",
 }
 SPELLINGS = (
     "hf:DIR_OR_ID, module:PKG.MOD:CALLABLE, FILE.onnx, sklearn:FILE, xgboost:FILE, lightgbm:FILE, catboost:FILE, keras:FILE, "
-    "tensorflow:PATH"
+    "tensorflow:PATH, paddle:PATH"
 )
 _ENDINGS = {  # of files -> kind
     ".pkl": "sklearn",
@@ -52,6 +54,7 @@ _ENDINGS = {  # of files -> kind
     ".tflite": "tensorflow",
     ".h5": "tensorflow",
     ".hdf5": "tensorflow",
+    ".pdmodel": "paddle",
     ".ubj": "xgboost",
     ".cbm": "catboost",
 }
@@ -67,6 +70,7 @@ _FILES: dict[str, Any] = {  # kinds that are one file -> its check
     "sklearn": check_pickle,
     "keras": check_keras,
     "tensorflow": check_tensorflow,
+    "paddle": check_paddle,
     **{library: partial(check_trees, kind=library) for library in TREES},
 }
 NEEDS = {  # kind -> extra
@@ -76,6 +80,7 @@ NEEDS = {  # kind -> extra
     "onnx": "onnx",
     "sklearn": "onnx",
     "tensorflow": "tensorflow",
+    "paddle": "onnx",  # PaddlePaddle itself has an environment of its own, SourceOptions.framework_python
     "xgboost": "xgboost",
     "lightgbm": "onnx",
     "catboost": "catboost",
@@ -119,6 +124,8 @@ def _kind_of_content(path: Path) -> str | None:
         return "hf"
     if (path / "saved_model.pb").is_file():
         return "tensorflow"
+    if path.is_dir() and any(path.glob("*.pdiparams")):
+        return "paddle"
     return library_of_file(path) if path.is_file() else None
 
 

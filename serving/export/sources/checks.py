@@ -36,6 +36,7 @@ KINDS = {  # kind -> what a message calls it
     "module": "a module, whose own code says such things",
     "onnx": "an ONNX file",
     "tensorflow": "a model of TensorFlow",
+    "paddle": "a model of PaddlePaddle",
     "sklearn": "a pickled estimator",
     "xgboost": "a file of XGBoost",
     "lightgbm": "a file of LightGBM",
@@ -50,7 +51,7 @@ KINDS = {  # kind -> what a message calls it
 EVERY = frozenset(KINDS)
 _MODELS = EVERY - {READY_MADE}
 TABLES = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})  # what takes rows of a table
-_GRAPHS = frozenset({"onnx", "tensorflow"})  # that are read as ONNX files
+_GRAPHS = frozenset({"onnx", "tensorflow", "paddle"})  # that are read as ONNX files
 _FILES = frozenset({"module", "keras", *_GRAPHS, *TABLES})  # that do not say all of themselves
 _TRAINED = EVERY - {SPEED}
 _QUANTISED = _MODELS - TABLES  # they stay FP32
@@ -225,6 +226,35 @@ def check_tensorflow(path: Path, options: SourceOptions) -> None:
         raise UserError(
             f"{path} is no SavedModel, which is a folder with saved_model.pb; a .tflite or .h5 file is read as well"
         )
+
+
+_PADDLE = (".pdmodel", ".json")  # how a program ends, of PaddlePaddle 2 and 3
+_PADDLE_WEIGHTS = ".pdiparams"
+
+
+def paddle_files(path: Path) -> tuple[Path, Path]:
+    """(program, weights) of a folder, or of a program that is named. Raises UserError where they are not there, or not alone."""
+    beside = f"a program ({' or '.join(_PADDLE)}) with its weights ({_PADDLE_WEIGHTS}) beside it, as paddle.jit.save writes them"
+    if path.is_dir():
+        programs = [one for ending in _PADDLE for one in sorted(path.glob(f"*{ending}"))]
+        programs = [one for one in programs if one.with_suffix(_PADDLE_WEIGHTS).is_file()]
+        if len({one.stem for one in programs}) > 1:
+            raise UserError(
+                f"{path} holds several models: name one, {' or '.join(f'paddle:{one}' for one in programs)}"
+            )
+        if not programs:
+            raise UserError(f"{path} is no model of PaddlePaddle, which is {beside}")
+        return programs[0], programs[0].with_suffix(_PADDLE_WEIGHTS)
+    _check_is_file(path)
+    weights = path.with_suffix(_PADDLE_WEIGHTS)
+    if path.suffix not in _PADDLE or not weights.is_file():
+        raise UserError(f"{path} is no model of PaddlePaddle, which is {beside}")
+    return path, weights
+
+
+def check_paddle(path: Path, options: SourceOptions) -> None:
+    refuse("paddle", options)
+    paddle_files(path)
 
 
 def _check_is_file(path: Path) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from serving.errors import UserError
@@ -28,6 +30,7 @@ from serving.export.sources.checks import check_tensorflow, not_installed
 
 MAX_OPSET = 18  # of what tf2onnx writes; the file is raised to a newer one where that was asked for
 _SIGNATURE = "serving_default"
+_LEFT = "TFL_"  # how the type of an operator begins that tf2onnx leaves as TFLite has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def _lite(tensorflow: Any, path: Path) -> Signature:
     except ValueError as error:
         raise UserError(f"TensorFlow cannot read {path.name}: {first_line(error)}") from None
     takes, gives = interpreter.get_input_details(), interpreter.get_output_details()
-    names = {one["name"]: _plain(one["name"]) for one in (*takes, *gives)}
+    names = _names([one["name"] for one in (*takes, *gives)]) | _of_signature(interpreter)
 
     def call(inputs: Arrays) -> Mapping[str, NDArray[Any]]:
         for one in takes:
@@ -131,6 +134,22 @@ def _lite(tensorflow: Any, path: Path) -> Signature:
     renamed = ("--inputs", inputs, "--rename-inputs", new_inputs, "--outputs", outputs, "--rename-outputs", new_outputs)
     first = {int(one["shape_signature"][0]) for one in takes if len(one["shape_signature"])}
     return Signature(call, ("--tflite", str(path), *renamed), first == {1})
+
+
+def _of_signature(interpreter: Any) -> dict[str, str]:
+    """Tensor -> what the file's own signature calls it; nothing where it has none."""
+    known = interpreter.get_signature_list()
+    if not known:
+        return {}
+    runner = interpreter.get_signature_runner(_SIGNATURE if _SIGNATURE in known else next(iter(known)))
+    details = {**runner.get_input_details(), **runner.get_output_details()}
+    return {one["name"]: name for name, one in details.items()}
+
+
+def _names(tensors: Sequence[str]) -> dict[str, str]:
+    """Tensor -> what a client can be asked to write; with its number where several would be called the same."""
+    plain = Counter(map(_plain, tensors))
+    return {one: made if plain[made := _plain(one)] == 1 else _plain(one.replace(":", "_") + ":") for one in tensors}
 
 
 def _plain(name: str) -> str:
@@ -190,3 +209,15 @@ def _convert(file: Path, opset: int, signature: Signature, name: str) -> None:
     if done.returncode or not file.is_file():
         said = [line.strip() for line in done.stderr.splitlines() if "rror" in line] or ["it says nothing"]
         raise UserError(f"tf2onnx cannot convert {name}: {said[-1][:300]}; export the model as .onnx yourself")
+    unknown = sorted(
+        {
+            node.op_type
+            for node in onnx.load(file, load_external_data=False).graph.node
+            if node.op_type.startswith(_LEFT)
+        }
+    )
+    if unknown:
+        operators = ", ".join(one.removeprefix(_LEFT) for one in unknown)
+        raise UserError(
+            f"tf2onnx has no counterpart in ONNX for {operators} of {name}: export the model without, or as .onnx yourself"
+        )

@@ -45,12 +45,13 @@ class WorkerLost(Exception):
 class WorkerProcess:
     """Answers one command at a time."""
 
-    def __init__(self, engine: EnginePython) -> None:
+    def __init__(self, engine: EnginePython, script: Path = SCRIPT) -> None:
+        """`script`: another worker that answers lines of JSON."""
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
         variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
         try:
             self._process = subprocess.Popen(
-                [str(engine.python), "-I", str(SCRIPT)],
+                [str(engine.python), "-I", str(script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,

@@ -37,6 +37,7 @@ class Attempts:
         self.losses: Mapping[str, float] = {}  # of each layer, where they were measured
         self.made: dict[str, bytes] = {}  # files that others are made of
         self.num_left_out = 0
+        self.share = 1.0  # of the budget that may be over before the next attempt
         self._number = 0
 
     @property
@@ -46,7 +47,7 @@ class Attempts:
     @property
     def is_over(self) -> bool:
         """The first attempt is always made."""
-        return self._number > 0 and self.elapsed_s >= self._budget_s
+        return self._number > 0 and self.elapsed_s >= self._budget_s * self.share
 
     def skips(self, key: str, how: str) -> bool:
         """Says whether the attempt need not be made: it was refused before, or the time is over."""

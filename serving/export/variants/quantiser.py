@@ -127,7 +127,7 @@ def prepared(fp32: bytes) -> bytes:
         source, made = folder / "source.onnx", folder / "prepared.onnx"
         onnx.save(with_flat_biases(with_pools(read(opened(fp32)))), str(source))
         quant_pre_process(str(source), str(made), skip_symbolic_shape=True)  # it fails on dynamo's exports
-        return bytes(opened(made.read_bytes()).SerializeToString())
+        return bytes(with_own_biases(opened(made.read_bytes())).SerializeToString())
 
 
 def with_flat_biases(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -144,6 +144,23 @@ def with_flat_biases(model: onnx.ModelProto) -> onnx.ModelProto:
             flat = np.ascontiguousarray(np.broadcast_to(bias.ravel(), (length,)))
             node.input[2] = f"{node.input[2]}_flat_{index}"  # its own: other nodes may use the constant as it is
             graph.initializer.append(numpy_helper.from_array(flat, node.input[2]))
+    return model
+
+
+def with_own_biases(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Gives each Conv and Gemm a bias of its own, in place. The tool copies one that is shared, under a name that may be taken."""
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    taken = {name for node in graph.node for name in (*node.input, *node.output, node.name)} | constants.keys()
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.op_type not in ("Conv", "Gemm") or len(node.input) < 3 or node.input[2] not in constants:
+            continue
+        if (name := node.input[2]) in seen:
+            copy = graph.initializer.add()
+            copy.CopyFrom(constants[name])
+            copy.name = node.input[2] = unused(f"{name}_own", taken)
+        seen.add(name)
     return model
 
 

@@ -56,3 +56,10 @@ def test_without_tensorflow_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_tensor_of_tflite_is_called_what_a_client_can_write(name: str, plain: str) -> None:
     assert tensorflow_file._plain(name) == plain
+
+
+def test_tensors_of_one_operation_keep_their_numbers() -> None:
+    tensors = ["serving_default_image:0", "StatefulPartitionedCall:0", "StatefulPartitionedCall:1"]
+    assert list(tensorflow_file._names(tensors).values()) == [
+        *("image", "StatefulPartitionedCall_0", "StatefulPartitionedCall_1")
+    ]

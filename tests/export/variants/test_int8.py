@@ -360,3 +360,13 @@ def test_a_bias_in_any_shape_that_converters_write_is_quantised(bias: object) ->
         assert {"MinMax", "Percentile", "Entropy"} == {re.search(r"(\w+) ranges", one.how)[1] for one in static}  # type: ignore[index]
         shown = [as_on_gpu(one.model) if is_for_tensorrt else one.model for one in static]  # VNNI may be missing here
         assert min(nets.difference(fp32, model, **rows) for model in shown) < 0.1
+
+
+def test_a_bias_of_two_layers_is_copied_under_a_name_that_nothing_has() -> None:
+    """TFLite's converter names a layer's answer as ONNX Runtime's quantiser would name the copy."""
+    fp32 = nets.net(
+        "(float[n, 3, 16, 16] image) => (float[n, 8, 16, 16] y)",
+        "b0 = Conv <pads = [1, 1, 1, 1]> (image, w1, b) c = Neg (b0) d = Conv <pads = [1, 1, 1, 1]> (image, w2, b) y = Add (c, d)",
+        w1=(8, 3, 3, 3), w2=(8, 3, 3, 3), b=(8,),
+    )  # fmt: skip
+    assert nets.difference(fp32, first(fp32, IMAGES).model, **IMAGES) < 0.1
