@@ -10,6 +10,8 @@ import base64
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -18,7 +20,7 @@ from typing import Any
 
 import openai
 import pytest
-from conftest import Gateway, Keys
+from conftest import ROOT, Gateway, Keys
 
 WIDTH = 4
 RED_CAR = [2, 6]  # token ids
@@ -198,3 +200,9 @@ def tritonserver_below(pid: int) -> int:
         if found := child if name == "tritonserver" else tritonserver_below(child):
             return found
     return 0
+
+
+def test_the_example_finds_the_text_that_is_nearest(gateway: Gateway) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "similar_texts.py"), "--url", gateway.url, "--model", "words"]
+    done = subprocess.run([*command, "red car", "green tree", "a red car"], capture_output=True, text=True, check=True)
+    assert [line.split(maxsplit=1)[1] for line in done.stdout.splitlines()] == ["a red car", "green tree"]
