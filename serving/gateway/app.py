@@ -97,7 +97,14 @@ class Gateway:
                 embeddings=self.embeddings,
                 classify=self.classify,
                 operator=Operator(
-                    self.catalogue, self.metrics, self.state, self.loading, self.inference.decisions, self.history
+                    self.catalogue,
+                    self.metrics,
+                    self.state,
+                    self.loading,
+                    self.inference.decisions,
+                    self.history,
+                    self.threads,
+                    repository,
                 ),
                 pages=Pages(),
             )

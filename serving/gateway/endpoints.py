@@ -68,6 +68,7 @@ def table(by: Handlers) -> tuple[Endpoint, ...]:
         Endpoint(GET, "/metrics", METRICS, operator.scrape, of.METRICS, OPERATOR),
         Endpoint(GET, "/metrics/demand", METRICS, operator.demand, of.DEMAND, OPERATOR),
         Endpoint(GET, "/admin/status", ADMIN, operator.status, of.STATUS, OPERATOR),
+        Endpoint(GET, "/admin/models", ADMIN, operator.models, of.CATALOGUE, OPERATOR),
         Endpoint(GET, "/admin/live", ADMIN, operator.live, of.LIVE_COUNTS, OPERATOR),
         Endpoint(GET, "/admin/decisions", ADMIN, operator.decisions, of.DECISIONS, OPERATOR),
         Endpoint(POST, f"{REPOSITORY}/load", ADMIN, operator.load, of.LOAD, OPERATOR),

@@ -14,6 +14,8 @@ export function ask(path, options = {}) {
   return fetch(path, { ...options, headers: { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) } });
 }
 
+export const hasKey = () => sessionStorage.getItem(NAME) !== null;
+
 // Whether the gateway let us in; if not, the field is there, with its reason.
 export async function isAllowed(reply) {
   const refused = reply.status === 401 || reply.status === 403;

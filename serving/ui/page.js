@@ -1,23 +1,26 @@
-// The page at `/`: what is served and why, asked again every 2 s. Drawing and asking a model are in try.js.
+// The page at `/`: which view is shown, and what all of them share: the status, asked again every 2 s.
 
-import { $, classed, el, pairs, table } from "/ui/dom.js";
+import * as decisions from "/ui/decisions.js";
+import { $, classed, el, pairs } from "/ui/dom.js";
 import { ask, isAllowed, onKey } from "/ui/key.js";
-import { offer } from "/ui/try.js";
+import * as live from "/ui/live.js";
+import * as models from "/ui/models.js";
+import { choose, offer } from "/ui/try.js";
+import { duration, number, percent } from "/ui/words.js";
 
 const EVERY_MS = 2000; // soon enough to watch a pool come and go, and nothing beside one inference
 const GIVE_UP_MS = 5000;
-const WHERE = { only_pool: "the only pool that serves it", first_ready: "several are ready; each request goes to the cheapest that will be in time" };
-const WHY = {
-  named_by_hand: "tandem.yaml names it",
-  measured_fastest: "measured to be the fastest on this processor",
-  none_measured_faster: "no other variant is measured to be faster on this processor",
-  only_variant: "no FP32 is served there",
-};
-
+const VIEWS = ["live", "decisions", "models", "try"];
 const HEALTH = { left_out: ", left out for a while", on_trial: ", on trial" };
 
 const named = (device) => /name="(.*)"/.exec(device ?? "")?.[1];
-const speed = (v) => (v.variant === "fp32" ? "1 (the yardstick)" : v.speed_ratio === null ? "not measured to be faster" : `${v.speed_ratio.toFixed(2)} × as fast`);
+
+let status = null;
+let catalogue = null; // of the models that the status had when it was asked for
+let isAsked = "";
+let shown = "";
+let answered = "";
+let next = 0; // timer
 
 function pool(name, p, variants) {
   const mine = variants.find((v) => v.pool === name);
@@ -28,45 +31,43 @@ function pool(name, p, variants) {
   });
   const conflicts = Object.entries(p.digest_conflicts).map(([model, c]) => el("li", `⚠ servers serve different files as ${model}: ${Object.entries(c.servers).map(([url, digest]) => `${url} ${digest.slice(0, 19)}`).join(", ")}; requests go to ${c.chosen.slice(0, 19)} alone`));
   const unresolved = Object.entries(p.unresolved).map(([url, why]) => el("li", `○ ${url} cannot be looked up: ${why}`));
-  const state = classed("state", el("span", `${p.state === "ready" ? "●" : "○"} ${p.state} since ${new Date(p.since).toLocaleTimeString()}`));
   const facts = el("dl", "", ...pairs([
+    ["State", `${p.state === "ready" ? "●" : "○"} ${p.state} for ${duration(Math.max(0, (Date.now() - new Date(p.since)) / 1000))}`],
     ["Device", [p.device, named(mine?.device)].filter(Boolean).join(": ")],
-    ["Share", `${Math.round(p.share * 100)} % of the traffic may go there`],
-    ["In flight", p.in_flight],
-    ["Queued", p.queued],
-    ["Demand", `${p.demand_replicas.toPrecision(2)} servers, were all of it here`],
-    ["Price", p.price_per_hour === null ? "none set" : `${p.price_per_hour} an hour`],
+    ["Share", `${percent(p.share)} of the requests may go there`],
+    ["In flight", `${p.in_flight}, and ${p.queued} waiting`],
+    ["Demand", `${number(p.demand_replicas, 2)} servers, were all of it here`],
+    ["Price", p.price_per_hour === null ? "none set" : `${p.price_per_hour} an hour for each server`],
   ]));
   facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers, ...unresolved, ...conflicts)));
-  return classed("card", el("article", "", el("h3", name, " ", state), facts));
+  return classed("card", el("article", "", el("h4", name), facts));
 }
-
-function model(name, m) {
-  const now = m.public;
-  const means = now
-    ? `“${name}” means ${now.variant} on pool ${now.pool} now. Pool: ${WHERE[now.reason] ?? now.reason}. Variant: ${WHY[now.preference] ?? now.preference}.`
-    : `“${name}” is not served now.`;
-  const rows = m.variants.map((v) => [v.name, v.pool, v.engine, speed(v)]);
-  const missing = m.account.filter((f) => f.state !== "served").map((f) => el("p", `Not served: ${f.name} version ${f.version} on pool ${f.pool}: ${f.reason}`));
-  return el("article", "", el("h3", name), el("p", means), ...missing, table(["Variant", "Pool", "Engine", "Speed against FP32"], rows));
-}
-
-let shown = "";
-let answered = "";
-let next = 0; // timer
 
 function show(text) {
   answered = new Date().toLocaleTimeString();
   $("silent").hidden = true;
-  if (text === shown) return; // what someone is reading or selecting stays
-  shown = text;
-  const status = JSON.parse(text);
-  const variants = Object.values(status.models).flatMap((m) => m.variants);
-  const models = Object.entries(status.models).map(([name, m]) => model(name, m));
-  $("version").textContent = status.tandem + (status.closing ? ", stopping" : "");
-  $("pools").replaceChildren(...Object.entries(status.pools).map(([name, p]) => pool(name, p, variants)));
-  $("models").replaceChildren(...(models.length ? models : [el("p", "No variant with a passed gate is seen yet.")]));
-  offer([...Object.keys(status.models), ...new Set(variants.map((v) => v.name))]);
+  status = JSON.parse(text);
+  if (text !== shown) {
+    shown = text;
+    const variants = Object.values(status.models).flatMap((m) => m.variants);
+    $("version").textContent = status.tandem + (status.closing ? ", stopping" : "");
+    $("pools").replaceChildren(...Object.entries(status.pools).map(([name, p]) => pool(name, p, variants)));
+  }
+  know();
+}
+
+// The catalogue changes with what is served.
+async function know() {
+  const account = JSON.stringify(status.models);
+  if (account !== isAsked) {
+    isAsked = account;
+    const reply = await ask("/admin/models").catch(() => null);
+    if (reply?.ok) catalogue = await reply.json();
+    else isAsked = "";
+  }
+  if (catalogue === null) return;
+  models.show(status, catalogue);
+  offer(status, catalogue);
 }
 
 function silent(error) {
@@ -77,28 +78,57 @@ function silent(error) {
 }
 
 async function refresh() {
+  clearTimeout(next);
   try {
     const reply = await ask("/admin/status", { signal: AbortSignal.timeout(GIVE_UP_MS) });
     if (!(await isAllowed(reply))) return wait();
     if (!reply.ok) throw new Error(`status ${reply.status}`);
     show(await reply.text());
+    listen();
   } catch (error) {
     silent(error);
   }
   clearTimeout(next);
-  next = setTimeout(refresh, EVERY_MS);
+  if (!document.hidden) next = setTimeout(refresh, EVERY_MS);
 }
+
+const listen = () => live.listen(!document.hidden && view() === "live" && $("key-form").hidden);
 
 // Without being let in: what stands here may be for other eyes. It is asked again when there is another key.
 function wait() {
-  clearTimeout(next);
-  shown = "";
+  live.listen(false);
+  [shown, isAsked, catalogue] = ["", "", null];
   $("silent").hidden = true;
   $("version").textContent = "";
-  $("pools").replaceChildren();
-  $("models").replaceChildren(el("p", "This gateway wants an API key."));
-  offer([]);
+  for (const name of ["pools", "tiles", "traffic", "states", "errors", "cold-starts", "decisions"]) $(name).replaceChildren();
+  models.clear("This gateway wants an API key.");
+  offer({ models: {}, pools: {} }, { models: {} });
 }
 
-onKey(refresh);
+// "#/decisions/4bf92f": no element has such an id, so the browser scrolls nowhere.
+const words = () => location.hash.slice(2).split("/").map(decodeURIComponent);
+const view = () => (VIEWS.includes(words()[0]) ? words()[0] : "live");
+
+function turn() {
+  const rest = words().slice(1);
+  const now = view();
+  for (const name of VIEWS) $(`view-${name}`).hidden = name !== now;
+  for (const link of $("views").children) {
+    if (link.hash === `#/${now}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `Tandem: ${$(`${now}-title`).textContent}`;
+  if (now === "live") live.show();
+  if (now === "decisions") {
+    $("find-id").value = rest[0] ?? "";
+    decisions.show(rest[0]);
+  }
+  if (now === "try" && rest[0]) choose(rest[0]);
+  if (status !== null) listen();
+}
+
+addEventListener("hashchange", turn);
+document.addEventListener("visibilitychange", () => (document.hidden ? listen() : refresh()));
+onKey(() => (refresh(), turn()));
+turn();
 refresh();

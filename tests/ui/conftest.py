@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
@@ -31,7 +32,9 @@ class Page:
         self._numbers = itertools.count(1)
         self._answers: list[tuple[int, str]] = []  # each status, and the browser's own number of the request
         self._urls: dict[str, str] = {}  # by the browser's own number of a request
-        self._do("Network.enable")
+        self.complaints: list[str] = []  # what the browser says on its console of warnings and errors
+        for domain in ("Network", "Runtime", "Log", "Page"):
+            self._do(f"{domain}.enable")
 
     def _do(self, method: str, **params: Any) -> Any:
         number = next(self._numbers)
@@ -46,6 +49,12 @@ class Page:
             self._urls[params["requestId"]] = params["request"]["url"]
         elif event["method"] == "Network.responseReceivedExtraInfo":  # as it came, before the browser judges it
             self._answers.append((params["statusCode"], params["requestId"]))
+        elif event["method"] == "Runtime.exceptionThrown":
+            self.complaints.append(str(params["exceptionDetails"].get("exception", {}).get("description", params)))
+        elif event["method"] == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.complaints.append(str(params["args"]))
+        elif event["method"] == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
 
     @property
     def statuses(self) -> list[tuple[int, str]]:
@@ -67,12 +76,35 @@ class Page:
         """What is seen of an element; empty where it is hidden or not there yet."""
         return str(self.js(f"(e => e?.checkVisibility() ? e.innerText : '')(document.getElementById('{name}'))"))
 
+    def wait(self, expression: str, what: str = "") -> None:
+        """Until it is true."""
+        wait_until(lambda: self.js(expression), what or expression)
+
+    def look(self, width: int, height: int, *, is_dark: bool = False) -> None:
+        """As a screen of so many pixels shows it."""
+        is_phone = width < 600
+        self._do("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self._do("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, *, is_whole: bool = False) -> bytes:
+        """PNG; `is_whole`: also what would have to be scrolled to."""
+        return base64.b64decode(
+            self._do("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)["data"]
+        )
+
     def use_key(self, key: str) -> None:
         self.js(f"document.getElementById('key').value = '{key}'; document.querySelector('#key-form button').click()")
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
+    with chromium(tmp_path) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def chromium(tmp_path: Path) -> Iterator[Page]:
     port = free_ports(1)[0]
     words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--remote-debugging-port={port}"]
     words.append("--host-resolver-rules=MAP *.example 127.0.0.1")  # as a name that somebody turns to us

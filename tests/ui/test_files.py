@@ -11,13 +11,16 @@ from serving.gateway.http.pages import TYPES, read_files
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: text.decode() for name, text in read_files().items()}
-PAGES = {"index.html": ["page.js", "try.js", "key.js", "dom.js"], "docs.html": ["docs.js", "dom.js"]}
+PAGES = {
+    "index.html": [name for name in FILES if name.endswith(".js") and name != "docs.js"],
+    "docs.html": ["docs.js", "dom.js"],
+}
 
 
 def test_every_file_of_the_folder_is_read_and_none_is_large() -> None:
     assert sorted(FILES) == sorted(p.name for p in (ROOT / "serving" / "ui").iterdir())
     assert {Path(name).suffix for name in FILES} == set(TYPES)
-    assert sum(map(len, FILES.values())) < 40_000
+    assert sum(map(len, FILES.values())) < 300_000
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -66,10 +69,9 @@ def test_both_colour_schemes_set_the_same_colours_and_these_can_be_read() -> Non
     )
     assert light.keys() == dark.keys()
     for colours in (light, dark):
-        for ground in ("paper", "card"):
-            for front in ("text", "soft", "blue"):
+        for ground in ("paper", "card", "well", "wash"):
+            for front in ("text", "soft", "blue", "orange", "teal", "violet", "rose"):
                 assert contrast(colours[front], colours[ground]) >= 4.5, (front, ground)  # WCAG 2, AA, text
-            assert contrast(colours["orange"], colours[ground]) >= 3, ground  # WCAG 2, AA, graphics
 
 
 def contrast(one: str, other: str) -> float:

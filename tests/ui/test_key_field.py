@@ -46,7 +46,8 @@ def test_the_page_asks_for_a_key_and_keeps_it_in_its_tab(page: Page, keyed: tupl
     page.use_key(good)
     wait_until(lambda: "answers, Triton" in page.text("pools"), "the pools are there")
     assert page.text("key-form") == ""
-    wait_until(lambda: "Model" in page.text("try"), "a model can be tried")
+    page.js("location.hash = '#/try'")
+    wait_until(lambda: "Draw" in page.text("try"), "a model can be tried")
     page.js("document.getElementById('ask').click()")
     wait_until(lambda: " says " in page.text("answer"), "the model has answered")
     for where in (
@@ -56,6 +57,7 @@ def test_the_page_asks_for_a_key_and_keeps_it_in_its_tab(page: Page, keyed: tupl
         "JSON.stringify(localStorage)",
     ):
         assert good not in page.js(where)
+    page.js("location.hash = '#/live'")
     page.open(f"http://{running.url}/?again")
     wait_until(lambda: "answers, Triton" in page.text("pools"), "the tab has kept it")
     page.js("document.getElementById('key-forget').click()")

@@ -140,6 +140,9 @@ METRICS = Operation(
 )
 DEMAND = Operation("admin", "demand", "What the scaler reads of that.", as_text("text/plain"))
 STATUS = Operation("admin", "status", "Pools and models as they are now, and what a name means.", as_json(PARAMETERS))
+CATALOGUE = Operation(
+    "admin", "catalogue", "What the repository has of each model: proofs, speed, size, refusals.", as_json(PARAMETERS)
+)
 LIVE_COUNTS = Operation(
     "admin",
     "live_counts",

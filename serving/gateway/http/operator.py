@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -21,10 +22,11 @@ from serving.gateway.fleet.server import Server
 from serving.gateway.history import History
 from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.metrics import Metrics, PoolGauge, Rendering, rendering_for
-from serving.gateway.models import account
+from serving.gateway.models import account, inventory
 from serving.gateway.models.loading import Loading
 from serving.gateway.models.metadata import State
 from serving.gateway.request.decisions import MAX_DECISIONS, Decisions, told
+from serving.gateway.threads import Threads
 from serving.scheduling.outliers import condition
 from serving.scheduling.routing import decide, preference_for
 
@@ -40,6 +42,8 @@ class Operator:
         loading: Loading,
         decisions: Decisions,
         history: History,
+        threads: Threads,
+        repository: Path | None,
     ) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
@@ -47,6 +51,8 @@ class Operator:
         self._loading = loading
         self._decisions = decisions
         self._history = history
+        self._threads = threads
+        self._repository = repository
 
     async def scrape(self, request: Request) -> Response:
         rendering = rendering_for(", ".join(request.headers.getlist("accept")))
@@ -79,6 +85,9 @@ class Operator:
         if "text/event-stream" not in request.headers.get("accept", "") or request.method == "HEAD":
             return Response(self._history.told(), media_type="application/json")
         return StreamingResponse(await self._history.events(), media_type="text/event-stream", headers=NOT_KEPT)
+
+    async def models(self) -> dict[str, Any]:
+        return await self._threads.run(lambda: inventory.told(self._repository))
 
     async def status(self) -> dict[str, Any]:
         told = account.entries(self._catalogue)
