@@ -22,7 +22,7 @@ CONTEXT = click.option("--context", help="Context of the kubeconfig. Default: it
 
 @click.group(cls=Verbs)
 def cluster() -> None:
-    """Inspect a Kubernetes cluster without changing it, or run a campaign in it."""
+    """Inspect a Kubernetes cluster without changing it, make keys, or run a campaign in it."""
 
 
 @cluster.command()
@@ -58,6 +58,15 @@ def preflight(**options: Any) -> None:
 def status(**options: Any) -> None:
     """Show what serves now, what waits and why: exit code 1 if a release answers nothing, or waits for ever."""
     sys.exit(room("serving.cluster.status.command").run(**options))
+
+
+@cluster.command()
+@click.option("--secret", required=True, metavar="NAME", help="The Secret; one that is there stays as it is.")
+@NAMESPACE
+@CONTEXT
+def keys(secret: str, context: str | None, namespace: str | None) -> None:
+    """Make a Secret with API keys, where there is none: `keys.json` for the gateways, `api-key` and `admin-key`."""
+    sys.exit(room("serving.cluster.keys_secret").run(secret, context, namespace))
 
 
 @cluster.command()

@@ -24,6 +24,7 @@ from serving.errors import EnvironmentFault
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML, too
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"  # lists of objects are merged by their key
 PAGE_SIZE = "500"  # kubectl's own chunk
 Query = Mapping[str, str]

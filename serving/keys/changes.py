@@ -46,21 +46,43 @@ def add(
         check_model_name(model)
     with _locked(path):
         keys = read(path).keys if path.exists() else ()
-        taken = {key.id for key in keys}
-        text = make_text()
-        while id_of(text) in taken:
-            text = make_text()
-        key = Key(
-            id=id_of(text) or "",
-            name=name,
-            digest=digest_of(text),
-            scopes=scopes,
-            created=now.replace(microsecond=0),
+        added = new_key(
+            name,
+            scopes,
+            now,
             models=models,
-            highest_priority=highest_priority,
             expires=expires,
+            highest_priority=highest_priority,
+            taken=frozenset(key.id for key in keys),
         )
-        _replace(path, render([*keys, key]))
+        _replace(path, render([*keys, added.key]))
+    return added
+
+
+def new_key(
+    name: str,
+    scopes: frozenset[str],
+    now: datetime,
+    *,
+    models: frozenset[str] | None = None,
+    expires: datetime | None = None,
+    highest_priority: int = DEFAULT,
+    taken: frozenset[str] = frozenset(),
+) -> Added:
+    """A key that stands in no file yet. `taken`: ids that are others'."""
+    text = make_text()
+    while id_of(text) in taken:
+        text = make_text()
+    key = Key(
+        id=id_of(text) or "",
+        name=name,
+        digest=digest_of(text),
+        scopes=scopes,
+        created=now.replace(microsecond=0),
+        models=models,
+        highest_priority=highest_priority,
+        expires=expires,
+    )
     return Added(text, key)
 
 

@@ -45,8 +45,8 @@ def test_a_guard_refuses_with_its_whole_sentence(case: str, bed: Bed) -> None:
 
 def test_a_refused_install_leaves_nothing_and_says_why(bed: Bed, namespace: str) -> None:
     before = {it["metadata"]["name"] for it in bed.api.items(f"/api/v1/namespaces/{namespace}/secrets")}
-    with pytest.raises(Failed, match=r"set auth\.insecureNoAuth=true"):
-        Release(bed, namespace, more={"auth.insecureNoAuth": False}).install()
+    with pytest.raises(Failed, match=r"auth\.existingSecret and auth\.insecureNoAuth contradict"):
+        Release(bed, namespace, more={"auth.existingSecret": "keys"}).install()
     assert bed.helm("list", "--all", "-q", "-n", namespace) == ""
     assert {it["metadata"]["name"] for it in bed.api.items(f"/api/v1/namespaces/{namespace}/secrets")} == before
 

@@ -17,7 +17,7 @@ from .conftest import Object, Rendering
 # 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
 KUBERNETES = (pytest.param("1.30", marks=pytest.mark.thorough), "1.37")
 OF_OTHERS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/", "keda.sh/")
-READS_KUBERNETES = "tandem-scaler"  # the only pod with a token
+READS_KUBERNETES = ("tandem-scaler", "tandem-keys")  # the only pods with a token
 
 
 def containers(pod: Object) -> Iterator[Object]:
@@ -48,7 +48,7 @@ def restricted(it: Rendering) -> None:
     pods = dict(it.pods())
     assert pods
     for name, pod in pods.items():
-        assert pod["automountServiceAccountToken"] is (name == READS_KUBERNETES), name
+        assert pod["automountServiceAccountToken"] is (name in READS_KUBERNETES), name
         assert pod["enableServiceLinks"] is False, name
         security = pod["securityContext"]
         assert security["runAsNonRoot"] is True

@@ -27,11 +27,6 @@ def test_a_guard_refuses_with_its_sentence(case: str, chart: helm_python.Chart) 
     assert str(refusal.value).endswith(sentence)
 
 
-def test_the_defaults_alone_are_refused_for_want_of_keys(chart: helm_python.Chart) -> None:
-    with pytest.raises(helm_python.HelmRenderError, match="set auth\\.insecureNoAuth=true"):
-        chart.render({}, name="tandem")
-
-
 def test_every_object_in_the_schema_refuses_unknown_names_or_says_what_its_members_are(
     chart: helm_python.Chart,
 ) -> None:

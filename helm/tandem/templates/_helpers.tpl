@@ -220,6 +220,19 @@ unhealthyPodEvictionPolicy: AlwaysAllow
   {{- end }}
 {{- end }}
 
+{{/* Entries of a NetworkPolicy's `egress` by which the API server is asked. Its address is none that a chart knows, and it is often no pod; where no
+     peer is named, any address will do. Takes the root. */}}
+{{- define "tandem.apiServerEgress" -}}
+- ports:
+    - {port: 443, protocol: TCP}
+    - {port: 6443, protocol: TCP}
+  {{- with .Values.networkPolicy.apiServerTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{ include "tandem.dnsEgress" . }}
+{{- end }}
+
 {{/* Entries of a NetworkPolicy's `egress` by which the chart's own clients ask the gateway. Takes the root. */}}
 {{- define "tandem.clientEgress" -}}
 - to:

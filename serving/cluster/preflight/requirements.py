@@ -86,13 +86,14 @@ class Requirements:
 
 
 SECRETS = Resource("", "secrets")  # where Helm keeps its releases
+MAKES_SECRET = "tandem-makes-secret"  # annotation of the chart's hook that makes keys before the first pod wants them
 POOL_TOLERATIONS = ({"key": GPU, "operator": "Exists", "effect": "NoSchedule"},)  # of pools.gpu in the chart's values
 
 
 def requirements(objects: Iterable[Object], source: str) -> Requirements:
     """Of rendered objects; raises TypeError, ValueError or AttributeError for what is none."""
     # `helm test` makes its pods later, and they go again.
-    found = [it for it in objects if it and "helm.sh/hook" not in at(it, "metadata", "annotations", default={})]
+    found = [it for it in objects if it and _annotations(it).get("helm.sh/hook") != "test"]
     kinds = {_kind(it) for it in found}
     autoscalers = [AUTOSCALERS[it["kind"]].parse(it) for it in found if it.get("kind") in AUTOSCALERS]
     scaled = {it.target for it in autoscalers}
@@ -100,6 +101,7 @@ def requirements(objects: Iterable[Object], source: str) -> Requirements:
     pods = tuple(_pods(it, 1 if name_of(it) in scaled else 0) for it in templated)
     claims = tuple(VolumeClaim.parse(it) for it in found if it.get("kind") == "PersistentVolumeClaim")
     secrets = {name_of(it) for it in found if it.get("kind") == "Secret"}
+    secrets |= {str(_annotations(it)[MAKES_SECRET]) for it in found if MAKES_SECRET in _annotations(it)}
     return Requirements(
         source=source,
         resources=frozenset({SECRETS, *(_resource(it) for it in found)}),
@@ -121,6 +123,11 @@ def with_gpu_pool(it: Requirements, resource: str) -> Requirements:
     pool = PodSpec((card,), tolerations=POOL_TOLERATIONS)
     group = PodGroup("deployment tandem-gpu", 1, pool)
     return replace(it, source=f"{it.source} and a GPU pool", pods=(*it.pods, group))
+
+
+def _annotations(it: Object) -> Object:
+    annotations: Object = at(it, "metadata", "annotations", default={})
+    return annotations
 
 
 def _kind(it: Object) -> Kind:
@@ -200,12 +207,12 @@ OPTIONAL = (
     (Resource("monitoring.coreos.com", "podmonitors"), "monitoring"),
     (Resource("monitoring.coreos.com", "prometheusrules"), "monitoring"),
     (Resource("keda.sh", "scaledobjects"), "pools scaled by KEDA"),
-    (Resource("rbac.authorization.k8s.io", "roles"), "scaler"),
-    (Resource("rbac.authorization.k8s.io", "rolebindings"), "scaler"),
+    (Resource("rbac.authorization.k8s.io", "roles"), "keys that the chart makes, scaler"),
+    (Resource("rbac.authorization.k8s.io", "rolebindings"), "keys that the chart makes, scaler"),
     (Resource("rbac.authorization.k8s.io", "clusterroles", is_namespaced=False), "scaler"),
     (Resource("rbac.authorization.k8s.io", "clusterrolebindings", is_namespaced=False), "scaler"),
     (Resource("apps", "daemonsets"), "image pre-pull"),
-    (Resource("batch", "jobs"), "loadTest"),
+    (Resource("batch", "jobs"), "keys that the chart makes, loadTest"),
     (Resource("scheduling.k8s.io", "priorityclasses", is_namespaced=False), "priorityClass"),
     (Resource("", "pods"), "helm test"),
     (Resource("", "persistentvolumeclaims"), "a volume of its own"),

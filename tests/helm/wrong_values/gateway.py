@@ -26,11 +26,6 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"gateway": {"podAnnotations": {"checksum/config": "x"}}},
         "gateway.podAnnotations has checksum/config, which the chart sets itself, so that gateways are replaced when their configuration changes. Leave it out.",
     ),
-    "no word about missing keys": (
-        {"auth": {"insecureNoAuth": False}},
-        "There are no API keys, so whoever reaches the gateway could use it. Put the file that `tandem keys` writes into a secret "
-        "and set auth.existingSecret to its name, or set auth.insecureNoAuth=true to do without.",
-    ),
     "keys, and none": (
         {"auth": {"existingSecret": "keys"}},
         "auth.existingSecret and auth.insecureNoAuth contradict each other. Leave one of them out.",
@@ -51,11 +46,32 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     # -- keys, and the chart's own clients
     "a client's key without keys": (
         {"auth": {"client": {"existingSecret": "one"}}},
-        "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out.",
+        "auth.client.existingSecret is set, but no keys are asked for. Leave out auth.insecureNoAuth and set auth.existingSecret, or "
+        "leave it out.",
+    ),
+    "a client's key that the chart makes itself": (
+        {"auth": {"insecureNoAuth": False, "client": {"existingSecret": "one"}}},
+        "auth.client.existingSecret is set, but the keys are made by the chart, which knows that one already. Set auth.existingSecret to "
+        "the secret with its digest, or leave it out.",
+    ),
+    "a name for a file that the chart names": (
+        {"auth": {"insecureNoAuth": False, "key": "own.json"}},
+        "auth.key is own.json, but the keys are made by the chart, which calls it keys.json. Leave it out, or name a secret of yours in "
+        "auth.existingSecret.",
+    ),
+    "a name for a key that the chart names": (
+        {"auth": {"insecureNoAuth": False, "client": {"key": "mine"}}},
+        "auth.client.key is mine, but the keys are made by the chart, which calls it api-key. Leave it out, or name a secret of yours in "
+        "auth.existingSecret.",
+    ),
+    "a Job that makes no keys": (
+        {**KEYS, "auth": {**KEYS["auth"], "job": {"podAnnotations": {"a": "b"}}}},
+        "auth.job.podAnnotations would be ignored, because the chart makes no keys. Leave it out, or auth.existingSecret and "
+        "auth.insecureNoAuth.",
     ),
     "pages of other sites, and no keys": (
         {"gateway": {"allowedOrigins": ["https://app.example.com"]}},
-        "gateway.allowedOrigins lets pages of other sites ask with an API key, and none is asked for. Set auth.existingSecret, or leave it out.",
+        "gateway.allowedOrigins lets pages of other sites ask with an API key, and none is asked for. Leave out auth.insecureNoAuth, or leave it out.",
     ),
     "a test without a key": (
         KEYS_ALONE,
@@ -75,7 +91,7 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "an admin listener that anybody reaches": (
         {"networkPolicy": {"enabled": False}},
         "gateway.admin.enabled is true without keys and without a NetworkPolicy, so every pod of the cluster could unload models and "
-        "read what is served. Set auth.existingSecret, keep networkPolicy.enabled=true, or set gateway.admin.enabled=false.",
+        "read what is served. Leave out auth.insecureNoAuth, keep networkPolicy.enabled=true, or set gateway.admin.enabled=false.",
     ),
     # -- its pods
     "a gateway autoscaler upside down": (
@@ -140,18 +156,18 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     # -- ways in from outside
     "a load balancer for everybody": (
         {"gateway": {"service": {"type": "LoadBalancer"}}, **OUTSIDE},
-        "gateway.service.type=LoadBalancer opens the gateway to others, and there are no API keys. Put the file that `tandem keys` "
-        "writes into a secret and set auth.existingSecret to its name.",
+        "gateway.service.type=LoadBalancer opens the gateway to others, and auth.insecureNoAuth lets everybody use it. Leave "
+        "that out: the chart makes keys, or takes those of auth.existingSecret.",
     ),
     "an Ingress for everybody": (
         {**OUTSIDE, "ingress": INGRESS},
-        "ingress.enabled=true opens the gateway to others, and there are no API keys. Put the file that `tandem keys` writes into a "
-        "secret and set auth.existingSecret to its name.",
+        "ingress.enabled=true opens the gateway to others, and auth.insecureNoAuth lets everybody use it. Leave that out: the chart "
+        "makes keys, or takes those of auth.existingSecret.",
     ),
     "a route for everybody": (
         {**OUTSIDE, "httpRoute": ROUTE},
-        "httpRoute.enabled=true opens the gateway to others, and there are no API keys. Put the file that `tandem keys` writes into a "
-        "secret and set auth.existingSecret to its name.",
+        "httpRoute.enabled=true opens the gateway to others, and auth.insecureNoAuth lets everybody use it. Leave that out: the chart "
+        "makes keys, or takes those of auth.existingSecret.",
     ),
     "an Ingress that the policy keeps out": (
         {**KEYS, "ingress": INGRESS},

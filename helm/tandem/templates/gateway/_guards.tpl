@@ -5,17 +5,27 @@ tells what is wrong and the way out, and has a test in tests/helm.
 
 {{- define "tandem.guardAuth" -}}
 {{- $auth := .Values.auth }}
-{{- if and (not $auth.existingSecret) (not $auth.insecureNoAuth) }}
-{{- fail "There are no API keys, so whoever reaches the gateway could use it. Put the file that `tandem keys` writes into a secret and set auth.existingSecret to its name, or set auth.insecureNoAuth=true to do without." }}
-{{- end }}
 {{- if and $auth.existingSecret $auth.insecureNoAuth }}
 {{- fail "auth.existingSecret and auth.insecureNoAuth contradict each other. Leave one of them out." }}
 {{- end }}
 {{- if and $auth.client.existingSecret (not $auth.existingSecret) }}
-{{- fail "auth.client.existingSecret is set, but no keys are asked for. Set auth.existingSecret, too, or leave it out." }}
+{{- fail (ternary "auth.client.existingSecret is set, but no keys are asked for. Leave out auth.insecureNoAuth and set auth.existingSecret, or leave it out." "auth.client.existingSecret is set, but the keys are made by the chart, which knows that one already. Set auth.existingSecret to the secret with its digest, or leave it out." $auth.insecureNoAuth) }}
 {{- end }}
-{{- if and .Values.gateway.allowedOrigins (not $auth.existingSecret) }}
-{{- fail "gateway.allowedOrigins lets pages of other sites ask with an API key, and none is asked for. Set auth.existingSecret, or leave it out." }}
+{{- if include "tandem.keysAreMade" . }}
+{{- range $path, $pair := dict "key" (list $auth.key "keys.json") "client.key" (list $auth.client.key "api-key") }}
+{{- if ne (first $pair) (last $pair) }}
+{{- fail (printf "auth.%s is %s, but the keys are made by the chart, which calls it %s. Leave it out, or name a secret of yours in auth.existingSecret." $path (first $pair) (last $pair)) }}
+{{- end }}
+{{- end }}
+{{- else }}
+{{- range $key, $said := $auth.job }}
+{{- if $said }}
+{{- fail (printf "auth.job.%s would be ignored, because the chart makes no keys. Leave it out, or auth.existingSecret and auth.insecureNoAuth." $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.gateway.allowedOrigins $auth.insecureNoAuth }}
+{{- fail "gateway.allowedOrigins lets pages of other sites ask with an API key, and none is asked for. Leave out auth.insecureNoAuth, or leave it out." }}
 {{- end }}
 {{- range $client := list
   (list "test.enabled" .Values.test.enabled "`helm test`" "infer")
@@ -40,8 +50,8 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- if and $gateway.autoscaling.enabled (not $cpu.cpu) }}
 {{- fail "gateway.autoscaling.targetCpuPercent is a share of the CPU that a gateway requests, and gateway.resources requests none. Set gateway.resources.requests.cpu." }}
 {{- end }}
-{{- if and $gateway.admin.enabled (not $values.auth.existingSecret) (not $values.networkPolicy.enabled) }}
-{{- fail "gateway.admin.enabled is true without keys and without a NetworkPolicy, so every pod of the cluster could unload models and read what is served. Set auth.existingSecret, keep networkPolicy.enabled=true, or set gateway.admin.enabled=false." }}
+{{- if and $gateway.admin.enabled $values.auth.insecureNoAuth (not $values.networkPolicy.enabled) }}
+{{- fail "gateway.admin.enabled is true without keys and without a NetworkPolicy, so every pod of the cluster could unload models and read what is served. Leave out auth.insecureNoAuth, keep networkPolicy.enabled=true, or set gateway.admin.enabled=false." }}
 {{- end }}
 {{- if and $gateway.grpc.enabled (eq (int $gateway.service.port) (int $gateway.service.grpcPort)) }}
 {{- fail (printf "gateway.service.port and gateway.service.grpcPort are both %d. Give each its own, or set gateway.grpc.enabled=false." (int $gateway.service.port)) }}
@@ -78,8 +88,8 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- $service := printf "gateway.service.type=%s" .Values.gateway.service.type }}
 {{- $inside := list (dict "podSelector" dict) }}
 {{- range $way, $on := dict $service (ne .Values.gateway.service.type "ClusterIP") "ingress.enabled=true" .Values.ingress.enabled "httpRoute.enabled=true" .Values.httpRoute.enabled }}
-{{- if and $on (not $.Values.auth.existingSecret) }}
-{{- fail (printf "%s opens the gateway to others, and there are no API keys. Put the file that `tandem keys` writes into a secret and set auth.existingSecret to its name." $way) }}
+{{- if and $on $.Values.auth.insecureNoAuth }}
+{{- fail (printf "%s opens the gateway to others, and auth.insecureNoAuth lets everybody use it. Leave that out: the chart makes keys, or takes those of auth.existingSecret." $way) }}
 {{- end }}
 {{- if and $on $.Values.networkPolicy.enabled (or (not $.Values.networkPolicy.gatewayFrom) (deepEqual $inside $.Values.networkPolicy.gatewayFrom)) }}
 {{- fail (printf "%s brings requests from outside this namespace, which the NetworkPolicy keeps out. Name where they come from in networkPolicy.gatewayFrom, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}} or {ipBlock: {cidr: 10.0.0.0/8}}." $way) }}

@@ -182,7 +182,7 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   annotations:
     summary: "{{ `{{ $value | humanizePercentage }}` }} of requests were taken and not answered in time."
     description: "Pools are slower than they were measured: look at nodes that throttle, neighbours, larger inputs."
-{{- if .Values.auth.existingSecret }}
+{{- with include "tandem.keysSecret" . }}
 - alert: TandemKeysUnreadable
   expr: min by (namespace, tandem) (tandem_keys_readable{ {{- $it }}}) == 0
   for: 5m
@@ -190,7 +190,7 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
     severity: warning
   annotations:
     summary: "A gateway cannot read its file of API keys."
-    description: "The keys that it read last stay in force; added and revoked ones do not count. The gateway's log says what is wrong with the file in secret {{ .Values.auth.existingSecret }}."
+    description: "The keys that it read last stay in force; added and revoked ones do not count. The gateway's log says what is wrong with the file in secret {{ . }}."
 {{- end }}
 {{- end }}
 
