@@ -84,9 +84,16 @@ def _needed(node: yaml.MappingNode, lines: list[str], definitions: dict[str, Any
         ):
             required.append(key.value)
             if said != "$resources":
-                below[key.value] = _needed(value, lines, definitions)
+                needed = _needed(value, lines, definitions)
+                named = [it for it in needed.get("required", []) if not _may_be_null(shape, it)]
+                below[key.value] = {it: of for it, of in (needed | {"required": named}).items() if of}
     of_members = {name: needed for name, needed in below.items() if needed}
     return {key: it for key, it in (("required", required), ("properties", of_members)) if it}
+
+
+def _may_be_null(shape: Any, member: str) -> bool:
+    said = shape.get("properties", {}).get(member)
+    return isinstance(said, dict) and ("null" in said.get("type", "") or None in said.get("enum", []))
 
 
 def _of_value(

@@ -30,6 +30,7 @@ def test_the_profiles_are_those_that_the_documentation_names() -> None:
         "gpu-bridge",
         "keda",
         "mig",
+        "openshift",
         "prometheus-adapter",
         "scale-to-zero",
         "slim-images",

@@ -6,6 +6,7 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- define "tandem.guards" -}}
 {{- include "tandem.guardAuth" . }}
 {{- include "tandem.guardGlobal" . }}
+{{- include "tandem.guardCommonLabels" . }}
 {{- include "tandem.guardImages" . }}
 {{- include "tandem.guardAccounts" . }}
 {{- include "tandem.guardModels" . }}

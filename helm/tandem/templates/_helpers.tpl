@@ -41,7 +41,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "tandem.labels" -}}
-{{ include "tandem.selectorLabels" . }}
+{{- with .root.Values.commonLabels }}
+{{- toYaml . }}{{ "\n" }}
+{{- end }}
+{{- include "tandem.selectorLabels" . }}
 app.kubernetes.io/part-of: tandem
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
@@ -95,8 +98,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if kindIs "invalid" .terminationGracePeriodSeconds }}{{ $sum }}{{ else }}{{ int .terminationGracePeriodSeconds }}{{ end }}
 {{- end }}
 
-{{/* The pod-level settings that Pod Security "restricted" wants, and what needs no token and no service environment. User 1000 is
-     the user of Tandem's images and of NVIDIA's (triton-server); the stub of the slim image must belong to the user that runs it. */}}
+{{/* The pod-level settings of podSecurityContext, by default what Pod Security "restricted" wants, and what needs no token and no service
+     environment. Both take (dict "root" $), and perhaps "own", a pool's settings that are laid over. */}}
 {{- define "tandem.podSecurity" -}}
 automountServiceAccountToken: false
 {{ include "tandem.podSecurityContext" . }}
@@ -105,21 +108,19 @@ automountServiceAccountToken: false
 {{- define "tandem.podSecurityContext" -}}
 enableServiceLinks: false
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 1000
-  runAsGroup: 1000
-  fsGroup: 1000
-  fsGroupChangePolicy: OnRootMismatch
-  seccompProfile:
-    type: RuntimeDefault
+  {{- toYaml (mustMergeOverwrite (deepCopy .root.Values.podSecurityContext) (deepCopy (default dict .own))) | nindent 2 }}
 {{- end }}
 
+{{/* Of every container of the chart's. Takes the same. */}}
 {{- define "tandem.containerSecurity" -}}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+  {{- toYaml (mustMergeOverwrite (deepCopy .root.Values.securityContext) (deepCopy (default dict .own))) | nindent 2 }}
+{{- end }}
+
+{{/* Entries of a pod's `initContainers`: the values' own first, so that the chart's find what those made. Takes (dict "own" $list "chart" "- name: ..."). */}}
+{{- define "tandem.initContainers" -}}
+{{- with .own }}{{ toYaml . }}{{ end }}
+{{ .chart | trim }}
 {{- end }}
 
 {{/* What a small init container or the test pod may take; it copies or hashes a few files. */}}
@@ -129,9 +130,12 @@ resources:
   limits: {cpu: 500m, memory: 256Mi}
 {{- end }}
 
-{{/* Where a pod may run, and how long it stays on a node that is lost. Takes a map with nodeSelector, tolerations and affinity, and perhaps
-     lostNodeSeconds. Tolerations of the user's for such a node go before, as in Kubernetes' own default. */}}
+{{/* Where a pod may run, who looks for its node, and how long it stays on a node that is lost. Takes a map with nodeSelector, tolerations and
+     affinity, and perhaps schedulerName and lostNodeSeconds. Tolerations of the user's for such a node go before, as in Kubernetes' own default. */}}
 {{- define "tandem.placement" -}}
+{{- with .schedulerName }}
+schedulerName: {{ . | quote }}
+{{- end }}
 {{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}

@@ -49,7 +49,7 @@ four sources of modelRepository.source is told apart here; what contradicts itse
     - {{ . | quote }}
     {{- end }}
   {{- include "tandem.smallResources" . | nindent 2 }}
-  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" (dict "root" $root) | nindent 2 }}
   volumeMounts:
     {{- include "tandem.modelMount" . | nindent 4 }}
     - {name: tmp, mountPath: /tmp}
@@ -72,7 +72,7 @@ four sources of modelRepository.source is told apart here; what contradicts itse
   imagePullPolicy: {{ ternary $image.pullPolicy .Values.images.gateway.pullPolicy (ne $image.repository "") }}
   command: [cp, -R, {{ printf "%s/." (trimSuffix "/" $image.path) | quote }}, /models]
   {{- include "tandem.smallResources" . | nindent 2 }}
-  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" (dict "root" .) | nindent 2 }}
   volumeMounts:
     - {name: models, mountPath: /models}
 {{- end }}
@@ -101,7 +101,7 @@ four sources of modelRepository.source is told apart here; what contradicts itse
   {{- end }}
   resources:
     {{- toYaml $store.resources | nindent 4 }}
-  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" (dict "root" .) | nindent 2 }}
   volumeMounts:
     - {name: models, mountPath: /models}
     - {name: tmp, mountPath: /tmp}

@@ -94,3 +94,38 @@ def test_grpc_has_a_route_of_its_own_to_its_own_port(
     }
     ports = {port["name"]: port["port"] for port in it.one("Service", "tandem-gateway")["spec"]["ports"]}
     assert ports["grpc"] == 9000
+
+
+# -- the Service and the Ingress, field by field ---------------------------------------------------------------------------------
+
+
+def test_a_load_balancer_has_its_class_its_sources_and_its_policy(render: Render) -> None:
+    said = {"loadBalancerClass": "example.com/internal", "loadBalancerSourceRanges": ["203.0.113.0/24"], "externalTrafficPolicy": "Local"}  # fmt: skip
+    spec = render({**KEYS, **OUTSIDE, "gateway": {"service": {"type": "LoadBalancer", **said}}}).one("Service", "tandem-gateway")["spec"]  # fmt: skip
+    assert {key: spec[key] for key in said} == said
+    assert not said.keys() & render({**KEYS, **OUTSIDE, "gateway": {"service": {"type": "LoadBalancer"}}}).one("Service", "tandem-gateway")["spec"].keys()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "host"),
+    [
+        ({}, "0.0.0.0"),
+        ({"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}, "0.0.0.0"),
+        ({"ipFamilies": ["IPv6"]}, "::"),
+        ({"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}, "::"),
+        ({"ipFamilyPolicy": "PreferDualStack"}, "::"),
+    ],
+)
+def test_the_gateway_listens_where_its_services_families_lead(said: Object, host: str, render: Render) -> None:
+    it = render({"gateway": {"service": said}})
+    spec = it.one("Service", "tandem-gateway")["spec"]
+    assert {key: spec[key] for key in ("ipFamilies", "ipFamilyPolicy") if key in spec} == said
+    assert {f"--host={host}", f"--admin-host={host}"} <= set(it.container("tandem-gateway")["command"])
+
+
+def test_an_ingress_lets_in_the_paths_that_it_is_told(render: Render) -> None:
+    paths = [{"path": "/v2", "pathType": "Prefix"}, {"path": "/health/ready", "pathType": "Exact"}]
+    for values, expected in ((ingress(), [{"path": "/", "pathType": "Prefix"}]), (ingress(paths=paths), paths)):
+        for rule in render({**values}).one("Ingress", "tandem-gateway")["spec"]["rules"]:
+            assert [{key: it[key] for key in ("path", "pathType")} for it in rule["http"]["paths"]] == expected
+            assert {it["backend"]["service"]["name"] for it in rule["http"]["paths"]} == {"tandem-gateway"}

@@ -153,6 +153,27 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "modelRepository.imageVolume.reference is registry.example.com:5000/models, which is another image tomorrow. "
         "Add a version or a digest.",
     ),
+    # -- its Service
+    "a load balancer's class without one": (
+        {"gateway": {"service": {"loadBalancerClass": "internal"}}},
+        "gateway.service.loadBalancerClass would be ignored, because gateway.service.type is ClusterIP. Leave it out, or set "
+        "gateway.service.type=LoadBalancer.",
+    ),
+    "a load balancer's sources without one": (
+        {**KEYS, **OUTSIDE, "gateway": {"service": {"type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}},
+        "gateway.service.loadBalancerSourceRanges would be ignored, because gateway.service.type is NodePort. Leave it out, or set "
+        "gateway.service.type=LoadBalancer.",
+    ),
+    "traffic from outside, which there is not": (
+        {"gateway": {"service": {"externalTrafficPolicy": "Local"}}},
+        "gateway.service.externalTrafficPolicy would be ignored, because gateway.service.type is ClusterIP, which nobody reaches from "
+        "outside. Leave it out, or set gateway.service.type.",
+    ),
+    "two families in one stack": (
+        {"gateway": {"service": {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "SingleStack"}}},
+        "gateway.service.ipFamilies are IPv6 and IPv4, and gateway.service.ipFamilyPolicy is SingleStack. Name one family, or set "
+        "ipFamilyPolicy=PreferDualStack.",
+    ),
     # -- ways in from outside
     "a load balancer for everybody": (
         {"gateway": {"service": {"type": "LoadBalancer"}}, **OUTSIDE},

@@ -40,6 +40,23 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "lengths that are none": ({"pools": {"gpu": {"bucketLengths": []}}}, "'/pools/gpu/bucketLengths'"),
     "a wildcard for models": ({"pools": {"cpu": {"models": ["*"]}}}, "'/pools/cpu/models/0'"),
     "a model twice": ({"pools": {"cpu": {"models": ["a", "a"]}}}, "'/pools/cpu/models'"),
+    "a family that there is not": (
+        {"gateway": {"service": {"ipFamilies": ["IPv5"]}}},
+        "'/gateway/service/ipFamilies/0'",
+    ),
+    "a family twice": ({"gateway": {"service": {"ipFamilies": ["IPv4", "IPv4"]}}}, "'/gateway/service/ipFamilies'"),
+    "a stack that there is not": ({"gateway": {"service": {"ipFamilyPolicy": "Dual"}}}, "value must be one of"),
+    "a source that is no network": (
+        {"gateway": {"service": {"loadBalancerSourceRanges": ["example.com"]}}},
+        "'/gateway/service/loadBalancerSourceRanges/0'",
+    ),
+    "a traffic policy that there is not": (
+        {"gateway": {"service": {"externalTrafficPolicy": "local"}}},
+        "value must be",
+    ),
+    "an Ingress that lets in nothing": ({"ingress": {"paths": []}}, "'/ingress/paths'"),
+    "a path that is none": ({"ingress": {"paths": [{"path": "v2", "pathType": "Prefix"}]}}, "'/ingress/paths/0/path'"),
+    "a path of another type": ({"ingress": {"paths": [{"path": "/", "pathType": "Glob"}]}}, "value must be one of"),
     "a number as text": ({"gateway": {"replicas": "2"}}, "'/gateway/replicas': got string, want integer"),
     "no gateway at all": ({"gateway": {"replicas": 0}}, "'/gateway/replicas': minimum"),
     "a flag as text": ({"auth": {"insecureNoAuth": "true"}}, "got string, want boolean"),

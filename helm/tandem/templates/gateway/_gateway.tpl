@@ -6,6 +6,12 @@ What the gateway is told: its tandem.yaml, and where its models lie.
 {{- default (printf "%s-gateway" (include "tandem.fullname" .)) .Values.gateway.serviceAccount.name }}
 {{- end }}
 
+{{/* Where the gateway listens: on every address, of both families where its Service may have one of IPv6. Takes the root. */}}
+{{- define "tandem.gatewayHost" -}}
+{{- $service := .Values.gateway.service }}
+{{- if or (has "IPv6" $service.ipFamilies) (hasSuffix "DualStack" $service.ipFamilyPolicy) }}::{{ else }}0.0.0.0{{ end }}
+{{- end }}
+
 {{/* Where the gateway's pods have the model repository: nowhere (empty), in their own `image`, or in a `volume`. Takes the root. */}}
 {{- define "tandem.gatewayModels" -}}
 {{- if .Values.gateway.preprocessing.enabled -}}

@@ -56,7 +56,8 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- if and $gateway.grpc.enabled (eq (int $gateway.service.port) (int $gateway.service.grpcPort)) }}
 {{- fail (printf "gateway.service.port and gateway.service.grpcPort are both %d. Give each its own, or set gateway.grpc.enabled=false." (int $gateway.service.port)) }}
 {{- end }}
-{{- include "tandem.guardPodLabels" (dict "path" "gateway" "values" $gateway) }}
+{{- include "tandem.guardService" $gateway.service }}
+{{- include "tandem.guardPodExtras" (dict "path" "gateway" "values" $gateway "volumes" (list "config" "keys" "models" "tmp") "containers" (list "copy-models" "gateway")) }}
 {{- if hasKey $gateway.podAnnotations "checksum/config" }}
 {{- fail "gateway.podAnnotations has checksum/config, which the chart sets itself, so that gateways are replaced when their configuration changes. Leave it out." }}
 {{- end }}
@@ -74,12 +75,17 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- end }}
 {{- end }}
 
-{{/* Takes (dict "path" "gateway" "values" .Values.gateway), a map with podLabels. */}}
-{{- define "tandem.guardPodLabels" -}}
-{{- range $label, $_ := .values.podLabels }}
-{{- if or (hasPrefix "app.kubernetes.io/" $label) (has $label (list "helm.sh/chart" "tandem-pool")) }}
-{{- fail (printf "%s.podLabels has %s, which the chart sets itself and finds its pods by. Leave it out." $.path $label) }}
+{{- define "tandem.guardService" -}}
+{{- range $key := list "loadBalancerClass" "loadBalancerSourceRanges" }}
+{{- if and (index $ $key) (ne $.type "LoadBalancer") }}
+{{- fail (printf "gateway.service.%s would be ignored, because gateway.service.type is %s. Leave it out, or set gateway.service.type=LoadBalancer." $key $.type) }}
 {{- end }}
+{{- end }}
+{{- if and .externalTrafficPolicy (eq .type "ClusterIP") }}
+{{- fail "gateway.service.externalTrafficPolicy would be ignored, because gateway.service.type is ClusterIP, which nobody reaches from outside. Leave it out, or set gateway.service.type." }}
+{{- end }}
+{{- if and (gt (len .ipFamilies) 1) (eq .ipFamilyPolicy "SingleStack") }}
+{{- fail (printf "gateway.service.ipFamilies are %s, and gateway.service.ipFamilyPolicy is SingleStack. Name one family, or set ipFamilyPolicy=PreferDualStack." (join " and " .ipFamilies)) }}
 {{- end }}
 {{- end }}
 

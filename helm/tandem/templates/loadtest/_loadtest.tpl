@@ -60,8 +60,11 @@ template:
       # Moved to another node it would be void.
       cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
       karpenter.sh/do-not-disrupt: "true"
+      {{- with $test.podAnnotations }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
   spec:
-    {{- include "tandem.podSecurity" $root | nindent 4 }}
+    {{- include "tandem.podSecurity" (dict "root" $root) | nindent 4 }}
     restartPolicy: Never
     {{- with $root.Values.imagePullSecrets }}
     imagePullSecrets:
@@ -95,7 +98,7 @@ template:
         {{- end }}
         resources:
           {{- toYaml $test.resources | nindent 10 }}
-        {{- include "tandem.containerSecurity" $root | nindent 8 }}
+        {{- include "tandem.containerSecurity" (dict "root" $root) | nindent 8 }}
         volumeMounts:
           - {name: results, mountPath: /results}
           - {name: tmp, mountPath: /tmp}

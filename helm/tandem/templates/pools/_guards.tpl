@@ -20,7 +20,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- include "tandem.guardPoolCuda" $it }}
 {{- include "tandem.guardPoolPrePull" $it }}
 {{- include "tandem.guardDrain" (dict "path" $it.path "values" $pool) }}
-{{- include "tandem.guardPodLabels" (dict "path" $it.path "values" $pool) }}
+{{- include "tandem.guardPodExtras" (dict "path" $it.path "values" $pool "volumes" (list "models" "shm" "speeds" "tmp") "containers" (list "copy-models" "triton" "verify-models")) }}
 {{- end }}
 {{- end }}
 
@@ -82,6 +82,11 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- $fixed = list "pool" "model-repository" "host" "http-port" "grpc-port" "metrics-port" "exit-timeout-s" "ready-file" }}
 {{- if not .root.Values.networkPolicy.enabled }}
 {{- fail (printf "%s.server is tandem, whose Triton 2.51 has known security holes and may only be reached by the gateway. Keep networkPolicy.enabled=true, or set %s.server=nvidia." $path $path) }}
+{{- end }}
+{{- $security := mustMergeOverwrite (deepCopy .root.Values.podSecurityContext) (deepCopy $pool.podSecurityContext) }}
+{{- $user := default $security.runAsUser $pool.securityContext.runAsUser }}
+{{- if ne (int64 (default 0 $user)) 1000 }}
+{{- fail (printf "%s.server is tandem, whose Triton's files belong to user 1000, and its pods would run as %s. Set podSecurityContext.runAsUser=1000, or %s.server=nvidia." $path (ternary "a user that the cluster chooses" (printf "user %d" (int64 (default 0 $user))) (kindIs "invalid" $user)) $path) }}
 {{- end }}
 {{- if and $pool.image (ne (eq $pool.image "tritonGpu") (eq $pool.device "gpu")) }}
 {{- fail (printf "%s.image is %s, but %s.device is %s. Leave the image out, which takes the device's own, or change the device." $path $pool.image $path $pool.device) }}

@@ -12,7 +12,7 @@ An image that is pulled and left again, for prepulls.yaml.
   env:
     - {name: NVIDIA_VISIBLE_DEVICES, value: void}
   {{- include "tandem.prePullResources" . | nindent 2 }}
-  {{- include "tandem.containerSecurity" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" (dict "root" .root) | nindent 2 }}
 {{- end }}
 
 {{/* A guess, not measured: one small process that sleeps. */}}

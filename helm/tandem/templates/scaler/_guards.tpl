@@ -19,7 +19,12 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- end }}
 {{- end }}
 {{- end }}
-{{- include "tandem.guardPodLabels" (dict "path" "scaler" "values" .Values.scaler) }}
+{{- include "tandem.guardPodExtras" (dict "path" "scaler" "values" .Values.scaler "volumes" (list "config" "key" "tmp") "containers" (list "scaler")) }}
+{{- range $variable := .Values.scaler.env }}
+{{- if regexMatch "^TANDEM_(CONFIG|API_KEY)$" $variable.name }}
+{{- fail (printf "scaler.env has %s, which the chart decides: by its configuration and auth.client. Leave it out." $variable.name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Takes (dict "root" $ "name" "gpu" "path" "pools.gpu" "pool" $pool). */}}
