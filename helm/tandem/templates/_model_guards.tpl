@@ -7,8 +7,11 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- $models := .Values.modelRepository }}
 {{- include "tandem.guardModelsIgnored" $models }}
 {{- if eq $models.source "claim" }}
-{{- if not $models.claimName }}
-{{- fail "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim that holds the model repository." }}
+{{- if not (or $models.claimName $models.newClaim.create) }}
+{{- fail "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim that holds the model repository, or modelRepository.newClaim.create=true." }}
+{{- end }}
+{{- if and $models.claimName $models.newClaim.create }}
+{{- fail (printf "modelRepository.newClaim.create makes a claim, and modelRepository.claimName names %s. Leave one of them out." $models.claimName) }}
 {{- end }}
 {{- else if eq $models.source "objectStore" }}
 {{- include "tandem.guardObjectStore" $models.objectStore }}
@@ -21,11 +24,17 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- define "tandem.guardModelsIgnored" -}}
 {{- range $it := list
   (list "claim" "claimName" .claimName)
+  (list "claim" "claimSubPath" .claimSubPath)
+  (list "claim" "newClaim.create" .newClaim.create)
+  (list "objectStore" "nodeCache.path" .nodeCache.path)
   (list "image" "image.repository" .image.repository)
   (list "objectStore" "objectStore.from" .objectStore.from)
   (list "objectStore" "objectStore.existingSecret" .objectStore.existingSecret)
   (list "objectStore" "objectStore.env" .objectStore.env)
   (list "imageVolume" "imageVolume.reference" .imageVolume.reference) }}
+{{- if and (eq (index $it 1) "nodeCache.path") (last $it) (has $.source (list "image" "imageVolume")) }}
+{{- fail (printf "modelRepository.nodeCache.path would do nothing: with source=%s the node keeps the image itself, as any other. Leave it out, or set modelRepository.source=objectStore." $.source) }}
+{{- end }}
 {{- if and (last $it) (ne (first $it) $.source) }}
 {{- fail (printf "modelRepository.%s is set, but modelRepository.source is %s, so it would be ignored. Set modelRepository.source=%s, or leave it out." (index $it 1) $.source (first $it)) }}
 {{- end }}

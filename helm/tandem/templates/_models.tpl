@@ -14,17 +14,25 @@ four sources of modelRepository.source is told apart here; what contradicts itse
 {{- $repository := .Values.modelRepository -}}
 - name: models
   {{- if eq $repository.source "claim" }}
-  persistentVolumeClaim: {claimName: {{ $repository.claimName | quote }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ include "tandem.modelClaim" . | quote }}, readOnly: true}
   {{- else if eq $repository.source "imageVolume" }}
   image: {reference: {{ $repository.imageVolume.reference | quote }}, pullPolicy: {{ $repository.imageVolume.pullPolicy }}}
+  {{- else if $repository.nodeCache.path }}
+  # Somebody made it for user 1000 to write; a folder that the kubelet makes is root's.
+  hostPath: {path: {{ $repository.nodeCache.path | quote }}, type: Directory}
   {{- else }}
   emptyDir: {sizeLimit: {{ $repository.sizeLimit }}}
   {{- end }}
 {{- end }}
 
-{{/* For a container of the pod, as an entry of its `volumeMounts`. */}}
+{{/* The claim of models: the values', or the chart's own (models/claim.yaml). Takes the root. */}}
+{{- define "tandem.modelClaim" -}}
+{{- if .Values.modelRepository.newClaim.create }}{{ include "tandem.fullname" . }}-models{{ else }}{{ .Values.modelRepository.claimName }}{{ end }}
+{{- end }}
+
+{{/* For a container of the pod, as an entry of its `volumeMounts`. Takes the root. */}}
 {{- define "tandem.modelMount" -}}
-- {name: models, mountPath: /models, readOnly: true}
+- {name: models, mountPath: /models, {{ with .Values.modelRepository.claimSubPath }}subPath: {{ . | quote }}, {{ end }}readOnly: true}
 {{- end }}
 
 {{/* Copies where the source wants it, then verifies. Takes (dict "root" $ "verify" (list "--variant=...")): arguments for
@@ -51,7 +59,7 @@ four sources of modelRepository.source is told apart here; what contradicts itse
   {{- include "tandem.smallResources" . | nindent 2 }}
   {{- include "tandem.containerSecurity" (dict "root" $root) | nindent 2 }}
   volumeMounts:
-    {{- include "tandem.modelMount" . | nindent 4 }}
+    {{- include "tandem.modelMount" $root | nindent 4 }}
     - {name: tmp, mountPath: /tmp}
 {{- end }}
 

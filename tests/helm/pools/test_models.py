@@ -8,6 +8,7 @@ from pathlib import Path
 import helm_python
 import pytest
 
+from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, accepted
 
 from .test_pools_objects import IMAGE_VOLUME, OWN_IMAGE, STORE
@@ -86,6 +87,45 @@ def test_the_plain_ones_alone_may_be_enough(render: Render) -> None:
     }
     copy = pod(render, repository)["initContainers"][0]
     assert "envFrom" not in copy
+
+
+# -- claims and caches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_a_claim_is_mounted_wherever_models_are_read(render: Render) -> None:
+    it = render({"modelRepository": {**CLAIM, "claimSubPath": "team/models"}})
+    for name in ("tandem-cpu", "tandem-gateway"):
+        spec = it.one("Deployment", name)["spec"]["template"]["spec"]
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            (mount,) = [each for each in container["volumeMounts"] if each["name"] == "models"]
+            assert mount == {"name": "models", "mountPath": "/models", "subPath": "team/models", "readOnly": True}
+
+
+def test_a_claim_that_the_chart_makes_is_the_pods_and_outlives_the_release(render: Render) -> None:
+    new = {"create": True, "size": "40Gi", "storageClassName": "efs", "accessModes": ["ReadWriteMany", "ReadOnlyMany"], "annotations": {"a": "b"}}  # fmt: skip
+    it = render({"modelRepository": {"source": "claim", "newClaim": new}})
+    claim = it.one("PersistentVolumeClaim", "tandem-models")
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteMany", "ReadOnlyMany"],
+        "storageClassName": "efs",
+        "resources": {"requests": {"storage": "40Gi"}},
+    }
+    for name in ("tandem-cpu", "tandem-gateway"):
+        spec = it.one("Deployment", name)["spec"]["template"]["spec"]
+        assert volume(spec) == {"persistentVolumeClaim": {"claimName": "tandem-models", "readOnly": True}}
+    checks.valid(it.objects, "1.37", set())
+    plain = render({"modelRepository": {"source": "claim", "newClaim": {"create": True}}})
+    assert "storageClassName" not in plain.one("PersistentVolumeClaim", "tandem-models")["spec"]
+
+
+def test_a_nodes_cache_takes_the_place_of_the_pods_own_copy(render: Render) -> None:
+    it = render({"modelRepository": {**STORE, "nodeCache": {"path": "/var/lib/tandem"}}})
+    for name in ("tandem-cpu", "tandem-gateway"):
+        spec = it.one("Deployment", name)["spec"]["template"]["spec"]
+        assert volume(spec) == {"hostPath": {"path": "/var/lib/tandem", "type": "Directory"}}
+        assert spec["initContainers"][0]["command"][:2] == ["rclone", "copy"]
+    checks.valid(it.objects, "1.37", set())
 
 
 # -- what it may reach ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,28 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "a claim without a name": (
         {"modelRepository": {"source": "claim"}},
         "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim "
-        "that holds the model repository.",
+        "that holds the model repository, or modelRepository.newClaim.create=true.",
+    ),
+    "two claims": (
+        {"modelRepository": {"source": "claim", "claimName": "mine", "newClaim": {"create": True}}},
+        "modelRepository.newClaim.create makes a claim, and modelRepository.claimName names mine. Leave one of them out.",
+    ),
+    "a folder of no claim": (
+        {"modelRepository": {"claimSubPath": "models"}},
+        ignored("claimSubPath", "claim"),
+    ),
+    "a claim that is made for nobody": (
+        {"modelRepository": {"newClaim": {"create": True}}},
+        ignored("newClaim.create", "claim"),
+    ),
+    "a cache of what nodes keep anyway": (
+        {"modelRepository": {"nodeCache": {"path": "/var/lib/tandem"}}},
+        "modelRepository.nodeCache.path would do nothing: with source=image the node keeps the image itself, as any other. Leave it out, "
+        "or set modelRepository.source=objectStore.",
+    ),
+    "a cache of a claim": (
+        {"modelRepository": {"source": "claim", "claimName": "mine", "nodeCache": {"path": "/var/lib/tandem"}}},
+        ignored("nodeCache.path", "objectStore", "claim"),
     ),
     "a bucket without a name": (
         {"modelRepository": {"source": "objectStore", "objectStore": {"existingSecret": "bucket"}}},

@@ -57,6 +57,17 @@ UNKNOWN_OR_WRONG: dict[str, tuple[Object, str]] = {
     "an Ingress that lets in nothing": ({"ingress": {"paths": []}}, "'/ingress/paths'"),
     "a path that is none": ({"ingress": {"paths": [{"path": "v2", "pathType": "Prefix"}]}}, "'/ingress/paths/0/path'"),
     "a path of another type": ({"ingress": {"paths": [{"path": "/", "pathType": "Glob"}]}}, "value must be one of"),
+    "a folder out of the claim": ({"modelRepository": {"claimSubPath": "a/../.."}}, "'/modelRepository/claimSubPath'"),
+    "a folder of the root": ({"modelRepository": {"claimSubPath": "/models"}}, "'/modelRepository/claimSubPath'"),
+    "an access that there is not": (
+        {"modelRepository": {"newClaim": {"accessModes": ["RWX"]}}},
+        "value must be one of",
+    ),
+    "a claim without a size": (
+        {"modelRepository": {"newClaim": {"size": "large"}}},
+        "'/modelRepository/newClaim/size'",
+    ),
+    "a cache somewhere": ({"modelRepository": {"nodeCache": {"path": "var/lib"}}}, "'/modelRepository/nodeCache/path'"),
     "a number as text": ({"gateway": {"replicas": "2"}}, "'/gateway/replicas': got string, want integer"),
     "no gateway at all": ({"gateway": {"replicas": 0}}, "'/gateway/replicas': minimum"),
     "a flag as text": ({"auth": {"insecureNoAuth": "true"}}, "got string, want boolean"),
