@@ -46,6 +46,7 @@ def test_every_object_in_the_schema_refuses_unknown_names_or_says_what_its_membe
         "parentRefs[]",
         "extraObjects[]",
         "volumes[]",
+        "triggers[]",
         "containers[]",
     }
     loose: list[str] = []

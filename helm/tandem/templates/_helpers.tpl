@@ -70,14 +70,35 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- default (printf "%s-triton" (include "tandem.fullname" .)) .Values.triton.serviceAccount.name }}
 {{- end }}
 
-{{/* The pools that are on, as YAML {name: pool}, each laid over poolDefaults. */}}
+{{/* The pools that are on, as YAML {name: pool}, each laid over poolDefaults; with what follows from the device where nothing is said: a card's taint is
+     tolerated, and the scaler says how many. Nothing scales Tritons that are others'. */}}
 {{- define "tandem.pools" -}}
 {{- $pools := dict }}
 {{- range $name, $own := .Values.pools }}
 {{- $pool := mustMergeOverwrite (deepCopy $.Values.poolDefaults) (deepCopy (default dict $own)) }}
+{{- if not $pool.autoscaling.by }}
+{{- $_ := set $pool.autoscaling "by" (ternary "scaler" "metrics" (and (eq $pool.device "gpu") (not $pool.autoscaling.metrics))) }}
+{{- end }}
+{{- if and (eq $pool.device "gpu") (not $pool.tolerations) }}
+{{- $key := ternary "nvidia.com/gpu" $pool.gpu.resource (hasPrefix "nvidia.com/" $pool.gpu.resource) }}
+{{- $_ := set $pool "tolerations" (list (dict "key" $key "operator" "Exists" "effect" "NoSchedule")) }}
+{{- end }}
+{{- if $pool.urls }}
+{{- $_ := set $pool.autoscaling "enabled" false }}
+{{- $_ := set $pool "replicas" (default 1 $pool.minReplicas) }}
+{{- end }}
 {{- if $pool.enabled }}{{ $_ := set $pools $name $pool }}{{ end }}
 {{- end }}
 {{- toYaml $pools }}
+{{- end }}
+
+{{/* Those of them whose Tritons are the release's own. */}}
+{{- define "tandem.ownPools" -}}
+{{- $own := dict }}
+{{- range $name, $pool := fromYaml (include "tandem.pools" .) }}
+{{- if not $pool.urls }}{{ $_ := set $own $name $pool }}{{ end }}
+{{- end }}
+{{- toYaml $own }}
 {{- end }}
 
 {{/* The fewest and the most Tritons of a pool without an autoscaler: as many as there are, unless something is said of it. Empty for the fewest is the

@@ -153,7 +153,7 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "Keep networkPolicy.enabled=true, or set pools.cpu.server=nvidia.",
     ),
     "a GPU pool that follows CPU use": (
-        {"pools": {"gpu": {**GPU_ON, "autoscaling": {"enabled": True}}}},
+        {"pools": {"gpu": {**GPU_ON, "autoscaling": {"enabled": True, "by": "metrics"}}}},
         FOLLOWS_CPU,
     ),
     "a GPU pool that follows CPU use in other words": (

@@ -59,13 +59,19 @@ pools:
   {{- range $name, $pool := $pools }}
   {{- if eq $pool.device $device }}
   {{ $name | quote }}:
-    urls: ["http://{{ include "tandem.fullname" $ }}-{{ $name }}:8000"]
+    urls: {{ toJson (default (list (printf "http://%s-%s:8000" (include "tandem.fullname" $) $name)) $pool.urls) }}
     device: {{ $pool.device }}
     {{- if and $pool.models (or (eq $pool.server "nvidia") (not (include "tandem.gatewayModels" $))) }}
     models: {{ toJson $pool.models }}
     {{- end }}
     {{- $autoscaling := $pool.autoscaling }}
-    {{- if $autoscaling.enabled }}
+    {{- if $pool.urls }}
+    {{- range $key, $setting := dict "minReplicas" "min_replicas" "maxReplicas" "max_replicas" }}
+    {{- if not (kindIs "invalid" (index $pool $key)) }}
+    {{ $setting }}: {{ int64 (index $pool $key) }}
+    {{- end }}
+    {{- end }}
+    {{- else if $autoscaling.enabled }}
     min_replicas: {{ int64 $autoscaling.minReplicas }}
     max_replicas: {{ int64 $autoscaling.maxReplicas }}
     {{- else }}

@@ -8,7 +8,12 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- include "tandem.guardPrices" .pools }}
 {{- range $name, $pool := .pools }}
 {{- $it := dict "root" $.root "name" $name "path" (printf "pools.%s" $name) "pool" $pool }}
+{{- if $pool.urls }}
+{{- include "tandem.guardPoolOfOthers" $it }}
+{{- else }}
 {{- include "tandem.guardPoolModels" $it }}
+{{- include "tandem.guardPoolImage" $it }}
+{{- include "tandem.guardPoolClaims" $it }}
 {{- include "tandem.guardPoolServer" $it }}
 {{- include "tandem.guardPoolNumbers" $it }}
 {{- include "tandem.guardPoolFollows" $it }}
@@ -21,6 +26,70 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- include "tandem.guardPoolPrePull" $it }}
 {{- include "tandem.guardDrain" (dict "path" $it.path "values" $pool) }}
 {{- include "tandem.guardPodExtras" (dict "path" $it.path "values" $pool "volumes" (list "models" "shm" "speeds" "tmp") "containers" (list "copy-models" "triton" "verify-models")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Tritons that somebody else runs: the gateway asks them, and the chart makes nothing for them. */}}
+{{- define "tandem.guardPoolOfOthers" -}}
+{{- $path := .path }}
+{{- range $key, $_ := omit (default dict (index .root.Values.pools .name)) "enabled" "device" "urls" "models" "pricePerHour" "minReplicas" "maxReplicas" "coldStartS" }}
+{{- fail (printf "%s.%s would be ignored, because %s.urls names Tritons that are not this release's. Leave one of them out." $path $key $path) }}
+{{- end }}
+{{- $pool := .pool }}
+{{- if and (not (kindIs "invalid" $pool.minReplicas)) (not (kindIs "invalid" $pool.maxReplicas)) (gt (int $pool.minReplicas) (int $pool.maxReplicas)) }}
+{{- fail (printf "%s.minReplicas is %d, more than its maxReplicas of %d. Make them agree." $path (int $pool.minReplicas) (int $pool.maxReplicas)) }}
+{{- end }}
+{{- $policy := .root.Values.networkPolicy }}
+{{- if and $policy.enabled (not $policy.tritonsTo) }}
+{{- fail (printf "%s.urls names Tritons that are not this release's, and the NetworkPolicy keeps the gateway from them. Name where they are in networkPolicy.tritonsTo, such as {ipBlock: {cidr: 10.0.0.0/8}}." $path) }}
+{{- end }}
+{{- end }}
+
+{{- define "tandem.guardPoolImage" -}}
+{{- $pool := .pool }}
+{{- $path := .path }}
+{{- $image := $pool.ownImage }}
+{{- if $image.repository }}
+{{- if ne $pool.server "nvidia" }}
+{{- fail (printf "%s.ownImage would be ignored, because %s.server is tandem, whose images are Tandem's. Leave it out, or set %s.server=nvidia." $path $path $path) }}
+{{- end }}
+{{- if not (or $image.tag $image.digest) }}
+{{- fail (printf "%s.ownImage.repository is %s without a version. Set %s.ownImage.tag or digest." $path $image.repository $path) }}
+{{- end }}
+{{- if and (eq $image.tag "latest") (not $image.digest) }}
+{{- fail (printf "%s.ownImage.tag is latest, which is another image tomorrow. Name a version or a digest." $path) }}
+{{- end }}
+{{- else if or $image.tag $image.digest }}
+{{- fail (printf "%s.ownImage has a tag or digest, but no repository, so images.nvidia would be taken. Set %s.ownImage.repository, or leave them out." $path $path) }}
+{{- else if eq $pool.device "gpu" }}
+{{- range $vendor := list "amd.com/" "gpu.intel.com/" "habana.ai/" }}
+{{- if hasPrefix $vendor $pool.gpu.resource }}
+{{- fail (printf "%s.gpu.resource is %s, a card that neither NVIDIA's image nor Tandem's computes on. Name an image of Triton that does in %s.ownImage, with %s.server=nvidia." $path $pool.gpu.resource $path $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Devices by DRA: no resource of the node's beside them, and each claim is one. */}}
+{{- define "tandem.guardPoolClaims" -}}
+{{- $path := .path }}
+{{- if .pool.resourceClaims }}
+{{- if ne .pool.device "gpu" }}
+{{- fail (printf "%s.resourceClaims ask for cards, and %s.device is cpu. Leave them out, or set %s.device=gpu." $path $path $path) }}
+{{- end }}
+{{- if (default dict (index .root.Values.pools .name)).gpu }}
+{{- fail (printf "%s.gpu would be ignored, because %s.resourceClaims say which card a Triton gets. Leave one of them out." $path $path) }}
+{{- end }}
+{{- $version := .root.Capabilities.KubeVersion.Version }}
+{{- if semverCompare "<1.34.0-0" $version }}
+{{- fail (printf "%s.resourceClaims need Kubernetes 1.34 or newer, and this is %s, which would drop them. Use %s.gpu." $path $version $path) }}
+{{- end }}
+{{- range .pool.resourceClaims }}
+{{- if ne (len (omit . "name")) 1 }}
+{{- fail (printf "%s.resourceClaims.%s names neither or both of resourceClaimName and resourceClaimTemplateName. Give it one of them." $path .name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 

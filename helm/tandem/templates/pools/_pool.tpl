@@ -26,12 +26,16 @@ tandem-pool: {{ .name | quote }}
 {{- end }}
 
 {{- define "tandem.poolImage" -}}
+{{- if .pool.ownImage.repository }}
+{{- include "tandem.image" (dict "root" .root "image" .pool.ownImage "registry" "") }}
+{{- else }}
 {{- $registry := ternary "" .root.Values.imageRegistry (eq .pool.server "nvidia") }}
 {{- include "tandem.image" (dict "root" .root "image" (index .root.Values.images (include "tandem.poolImageName" .pool)) "registry" $registry) }}
 {{- end }}
+{{- end }}
 
 {{- define "tandem.poolPullPolicy" -}}
-{{- (index .root.Values.images (include "tandem.poolImageName" .pool)).pullPolicy }}
+{{- if .pool.ownImage.repository }}{{ .pool.ownImage.pullPolicy }}{{ else }}{{ (index .root.Values.images (include "tandem.poolImageName" .pool)).pullPolicy }}{{ end }}
 {{- end }}
 
 {{/* Fewest and most Tritons at once. `replicas` null: somebody else's scaler owns the number, and minReplicas and maxReplicas are what is known
@@ -99,10 +103,14 @@ rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
 {{- end }}
 {{- end }}
 
-{{/* Takes a pool. */}}
+{{/* A card is a resource of the node's, or what the pod's resource claims (DRA) give it. Takes a pool. */}}
 {{- define "tandem.poolResources" -}}
 {{- $resources := deepCopy .resources }}
-{{- if eq .device "gpu" }}
+{{- if .resourceClaims }}
+{{- $claims := list }}
+{{- range .resourceClaims }}{{ $claims = append $claims (dict "name" .name) }}{{ end }}
+{{- $_ := set $resources "claims" $claims }}
+{{- else if eq .device "gpu" }}
 {{- $_ := set $resources "limits" (merge (dict .gpu.resource (int .gpu.count)) (default dict $resources.limits)) }}
 {{- end }}
 {{- toYaml $resources }}

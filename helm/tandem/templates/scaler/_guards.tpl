@@ -36,6 +36,9 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if and $own.by (not .pool.autoscaling.enabled) }}
 {{- fail (printf "%s.by would be ignored, because %s.enabled is false. Set %s.enabled=true, or leave it out." $path $path $path) }}
 {{- end }}
+{{- if and .pool.autoscaling.triggers (not (and .pool.autoscaling.enabled (eq $by "keda"))) }}
+{{- fail (printf "%s.triggers would be ignored, because they are KEDA's, and %s is not. Set %s.enabled=true and %s.by=keda, or leave them out." $path (ternary (printf "%s.by" $path) (printf "%s.enabled" $path) .pool.autoscaling.enabled) $path $path) }}
+{{- end }}
 {{- if and .pool.autoscaling.enabled (ne $by "metrics") }}
 {{- if .pool.autoscaling.metrics }}
 {{- fail (printf "%s.metrics would be ignored, because %s.by is %s. Leave them out, or set %s.by=metrics." $path $path $by $path) }}
@@ -43,7 +46,7 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if $own.targetCpuPercent }}
 {{- fail (printf "%s.targetCpuPercent would be ignored, because %s.by is %s. Leave it out, or set %s.by=metrics." $path $path $by $path) }}
 {{- end }}
-{{- if not $values.scaler.enabled }}
+{{- if and (not $values.scaler.enabled) (not (and (eq $by "keda") .pool.autoscaling.triggers)) }}
 {{- fail (printf "%s.by is %s, but there is no scaler to say how many Tritons are wanted. Set scaler.enabled=true, or %s.by=metrics." $path $by $path) }}
 {{- end }}
 {{- if and (eq $by "scaler") .pool.autoscaling.beginsAtMinReplicas }}
@@ -55,7 +58,7 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if and (eq $by "wanted") (not $values.monitoring.serviceMonitor.enabled) }}
 {{- fail (printf "%s.by is wanted, a number that Prometheus has to carry, and nothing tells it where the scaler is. Set monitoring.serviceMonitor.enabled=true, or %s.by=keda." $path $path) }}
 {{- end }}
-{{- if and (eq $by "keda") $values.networkPolicy.enabled (not $values.networkPolicy.kedaFrom) }}
+{{- if and (eq $by "keda") $values.scaler.enabled $values.networkPolicy.enabled (not $values.networkPolicy.kedaFrom) }}
 {{- fail (printf "%s.by is keda, but networkPolicy.kedaFrom names nobody, so KEDA would be kept out. Name its pods there, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: keda}}}." $path) }}
 {{- end }}
 {{- end }}
