@@ -120,6 +120,12 @@ def test_an_old_scaler_tells_until_a_new_one_can_and_no_budget_keeps_its_node(it
 def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render) -> None:
     changed: dict[str, Any] = {
         "resources": {"limits": {"memory": "1Gi"}},
+        "env": [{"name": "http_proxy", "value": "http://proxy:3128"}],
+        "envFrom": [{"secretRef": {"name": "mine"}}],
+        "initContainers": [{"name": "first", "image": "mine:1"}],
+        "extraContainers": [{"name": "beside", "image": "mine:1"}],
+        "extraVolumeMounts": [{"name": "tmp", "mountPath": "/more"}],
+        "schedulerName": "volcano",
         "podLabels": {"team": "a"},
         "podAnnotations": {"team": "a"},
         "priorityClassName": "high",
@@ -134,7 +140,7 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
     }
     plain = render({"scaler": {"enabled": True}}).objects
     values = yaml.safe_load((CHART / "values.yaml").read_text())["scaler"]
-    assert changed.keys() == values.keys() - {"enabled"}
+    assert changed.keys() == values.keys() - {"enabled", "extraVolumes"}  # which need a mount: test_pod_extras.py
     for name, value in changed.items():
         assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
 
