@@ -111,8 +111,17 @@ def test_the_bridge_has_both_pools_and_the_gpu_first(render: Render) -> None:
     it = render(PROFILES["gpu-bridge"])
     config = yaml.safe_load(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
     assert [*config["pools"]] == ["gpu", "cpu"]
-    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in it.all("Deployment")}
-    assert (replicas["tandem-cpu"], replicas["tandem-gpu"]) == (2, 1)
+    assert it.one("Deployment", "tandem-cpu")["spec"]["replicas"] == 2
+    assert config["pools"]["gpu"]["min_replicas"] == 1
+
+
+@pytest.mark.parametrize("profile", ["gpu-bridge", "mig", "scale-to-zero", "spot", "time-slicing"])
+def test_a_gpu_profile_is_scaled_by_the_scaler_itself_with_nothing_else_installed(profile: str, render: Render) -> None:
+    it = render(PROFILES[profile])
+    gpu = it.one("Deployment", "tandem-gpu")
+    assert "--apply=gpu" in it.container("tandem-scaler")["command"]
+    assert ("replicas" in gpu["spec"], gpu["metadata"]["annotations"]) == (False, {"tandem-scaled-by": "scaler"})
+    assert not {"HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor"} & {one["kind"] for one in it.objects}
 
 
 def test_the_adapters_profile_follows_the_metric_that_prometheus_adapter_serves(render: Render) -> None:

@@ -33,7 +33,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{/* Tritons that somebody else runs: the gateway asks them, and the chart makes nothing for them. */}}
 {{- define "tandem.guardPoolOfOthers" -}}
 {{- $path := .path }}
-{{- range $key, $_ := omit (default dict (index .root.Values.pools .name)) "enabled" "device" "urls" "models" "pricePerHour" "minReplicas" "maxReplicas" "coldStartS" }}
+{{- range $key, $_ := omit (default dict (index .root.Values.pools .name)) "enabled" "device" "urls" "models" "pricePerHour" "minReplicas" "maxReplicas" "coldStartS" "serversPerCard" "memoryBytes" }}
 {{- fail (printf "%s.%s would be ignored, because %s.urls names Tritons that are not this release's. Leave one of them out." $path $key $path) }}
 {{- end }}
 {{- $pool := .pool }}
