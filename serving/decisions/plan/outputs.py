@@ -114,7 +114,8 @@ def values_yaml(plan: Plan, origin: Origin) -> str:
         },
     }
     notes = [
-        "For `helm install -f`. Set auth.existingSecret yourself, and modelRepository for models that are not in the image."
+        "For `helm install -f`, which makes API keys unless auth.existingSecret names yours. Set modelRepository for models that are not "
+        "in the image."
     ]
     if any(pool.chosen.server.settings.tuning for pool in plan.pools):
         notes.append(

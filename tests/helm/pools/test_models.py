@@ -189,12 +189,12 @@ def test_an_image_volume_is_refused_where_kubernetes_does_not_mount_it(
                 chart.render(values, name="tandem")
 
 
-def on_kubernetes(version: str, folder: Path) -> helm_python.Chart:
-    """The chart as a cluster of this version would render it; rendering here knows one version only."""
+def on_kubernetes(version: str, folder: Path, file: str = "_model_guards.tpl", root: str = "") -> helm_python.Chart:
+    """The chart as a cluster of this version would render it; rendering here knows one version only. `root`: how the file calls the root."""
     copy = folder / "tandem"
     shutil.copytree(ROOT / "helm" / "tandem", copy)
-    guards = copy / "templates" / "_model_guards.tpl"
-    asks = ".Capabilities.KubeVersion.Version"
+    guards = copy / "templates" / file
+    asks = f"{root}.Capabilities.KubeVersion.Version"
     assert guards.read_text().count(asks) == 1
     guards.write_text(guards.read_text().replace(asks, f'"{version}"'))
     return helm_python.Chart.load(copy)

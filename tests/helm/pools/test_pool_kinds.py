@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -10,7 +11,8 @@ import yaml
 
 from serving.settings import GatewaySettings
 from tests.helm import checks
-from tests.helm.conftest import ROOT, Object, Render, Rendering, accepted
+from tests.helm.conftest import Object, Render, Rendering, accepted
+from tests.helm.pools.test_models import on_kubernetes
 
 IMAGE: Object = {"repository": "registry.example.com/rocm/tritonserver", "tag": "26.08"}
 PEERS = [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
@@ -251,11 +253,17 @@ def test_what_cannot_be_is_refused_with_its_sentence(case: str, chart: helm_pyth
     assert str(refusal.value).endswith(sentence)
 
 
-def test_claims_are_refused_where_kubernetes_would_drop_them() -> None:
+@pytest.mark.parametrize(("version", "is_refused"), [("v1.33.4", True), ("v1.34.0", False), ("v1.35.0-gke.1", False)])
+def test_claims_are_refused_where_kubernetes_would_drop_them(version: str, is_refused: bool, tmp_path: Path) -> None:
     values = accepted(gpu(resourceClaims=[CLAIM]))
-    for version, refused in (("v1.33.4", True), ("v1.34.0", False)):
-        report = helm_python.lint(ROOT / "helm" / "tandem", values, strict=True, kube_version=version)
-        assert ("need Kubernetes 1.34 or newer, and this is v1.33.4" in str(report)) is refused
+    with on_kubernetes(version, tmp_path, "pools/_guards.tpl", ".root") as chart:
+        if is_refused:
+            with pytest.raises(
+                helm_python.HelmRenderError, match=r"need Kubernetes 1\.34 or newer, and this is v1\.33\.4"
+            ):
+                chart.render(values, name="tandem")
+        else:
+            assert chart.render(values, name="tandem")
 
 
 @pytest.mark.parametrize(
