@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -475,15 +476,19 @@ def test_ctrl_c_at_any_step_leaves_nothing(
 ) -> None:
     steps: list[str] = []
     export(exported, held_out, tmp_path / "whole", progress=lambda step, *_: steps.append(step))
-    for stop_at in sorted(set(steps)):
+    for number, stop_at in enumerate(sorted(set(steps))):
+        seen: list[str] = []
 
-        def interrupt(step: str, *_: object, stop_at: str = stop_at) -> None:
+        def interrupt(step: str, *_: object, stop_at: str = stop_at, seen: list[str] = seen) -> None:
+            seen.append(step)
             if step == stop_at:
                 raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            export(exported, held_out, tmp_path / "repo", progress=interrupt)
-        assert content(tmp_path / "repo") == {}
+        with contextlib.suppress(KeyboardInterrupt):
+            export(exported, held_out, tmp_path / str(number), progress=interrupt)
+            assert stop_at not in seen  # one that only noisy timings need
+            continue
+        assert content(tmp_path / str(number)) == {}
 
 
 def test_random_weights_are_timed_and_marked(exported: ExportedModel, tmp_path: Path) -> None:
