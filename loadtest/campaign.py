@@ -21,7 +21,7 @@ from loadtest.campaign_file import Arm, Campaign, read_campaign
 from loadtest.errors import CampaignError, ResultsError
 from loadtest.evidence.counts import evidence
 from loadtest.evidence.meters import scrape, watching
-from loadtest.one_run import ARRIVALS, INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
+from loadtest.one_run import ARRIVALS, INPUTS, PendingRun, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.progress import INTERRUPTED, Progress, sigterm_as_interrupt
 from loadtest.report import build as report_of
 from loadtest.report import fail_if as conditions
@@ -115,16 +115,16 @@ def _rebuild(directory: Path) -> tuple[Report, Path]:
     return built, page.write(directory, built)
 
 
-def plan(arms: tuple[Arm, ...], load: records.Load) -> list[Planned]:
+def plan(arms: tuple[Arm, ...], load: records.Load) -> list[PendingRun]:
     """Every arm once per point and repeat. Each repeat begins with another arm, so that none is always the first one after a pause."""
-    runs: list[Planned] = []
+    runs: list[PendingRun] = []
     for repeat in range(load.repeats):
         for index, point in enumerate(load.points):
             turn = (repeat + index) % len(arms) if arms else 0
             for arm in (*arms[turn:], *arms[:turn]):
                 at = f"-{point:g}" if len(load.points) > 1 else ""
                 rows = f"{records.RUNS}/{len(runs):03d}-{arm.name}{at}-repeat{repeat + 1}.csv"
-                runs.append(Planned(arm, point, repeat + 1, load.seed + repeat, rows))
+                runs.append(PendingRun(arm, point, repeat + 1, load.seed + repeat, rows))
     return runs
 
 
@@ -251,7 +251,7 @@ def _execute(
 
 def _one(
     campaign: Campaign,
-    planned: Planned,
+    planned: PendingRun,
     times_s: list[float],
     gateway: Gateway,
     directory: Path,
@@ -285,7 +285,7 @@ def _one(
     )
 
 
-def _num_scheduled(load: records.Load, planned: Planned, times_s: list[float]) -> int | None:
+def _num_scheduled(load: records.Load, planned: PendingRun, times_s: list[float]) -> int | None:
     """By the schedule, not by what the generator says that it did."""
     if load.kind == "closed":
         return None

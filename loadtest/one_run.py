@@ -28,7 +28,7 @@ INPUTS = "inputs.npz"  # what all runs send, beside the rows while they are made
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PendingRun:
     """One run to come."""
 
     arm: Arm
@@ -43,7 +43,7 @@ class Planned:
 
 
 def generate(
-    campaign: Campaign, planned: Planned, url: str, directory: Path, progress: Progress, title: str
+    campaign: Campaign, planned: PendingRun, url: str, directory: Path, progress: Progress, title: str
 ) -> tuple[records.State, str | None]:
     """Runs Locust to its end; on Ctrl-C ends it early, which keeps its rows."""
     rows = (directory / planned.rows).resolve()
@@ -75,7 +75,7 @@ def generate(
     return "done", None
 
 
-def locust_command(campaign: Campaign, planned: Planned, url: str, rows: Path) -> list[str]:
+def locust_command(campaign: Campaign, planned: PendingRun, url: str, rows: Path) -> list[str]:
     load, payload = campaign.load, campaign.payload
     given: dict[str, object] = {
         "host": url,

@@ -90,16 +90,16 @@ def _send(now: float, queue: PoolQueue, flying: list[tuple[float, int, PoolQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanTimes:
     """Of fleets of one size: seconds that each plan took, and by how much a cheaper fleet could be cheaper at most, 0..1."""
 
     took_s: list[float]
     gaps: list[float]
 
 
-def plans(num_pools: int, num_models: int, num_fleets: int = NUM_FLEETS) -> Planned:
+def plans(num_pools: int, num_models: int, num_fleets: int = NUM_FLEETS) -> PlanTimes:
     """Pools of 0.1 to 10 an hour that do about what they cost, and models that run on four of five of them."""
-    planned = Planned([], [])
+    planned = PlanTimes([], [])
     for seed in range(num_fleets):
         pools, models = made_fleet(seed, num_pools, num_models)
         mix, took_s = stopped(partial(cheapest_mix, models, pools))

@@ -59,14 +59,14 @@ class Plan:
 QUICK = Plan(num_rounds=1, busy_s=1, warmup_s=0, compute_rounds=1, compute_s=0.3, compute_batch_size=32)
 
 
-Measured = dict[tuple[str, str], wrk.Series]  # (target, body)
+SeriesByRun = dict[tuple[str, str], wrk.Series]  # (target, body)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     served: str
     plan: Plan
-    measured: Measured
+    measured: SeriesByRun
     compute: Compute
 
     def cpu_ratio(self, body: str) -> Spread:
@@ -187,12 +187,14 @@ def _sample_bodies(gateway: Server) -> tuple[Body, Body]:
     return encode_json(given, digit, ()), encode_binary(given, digit, ())
 
 
-def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict[str, Server], served: str) -> Measured:
+def _measure(
+    plan: Plan, generator: str, scripts: dict[str, Path], targets: dict[str, Server], served: str
+) -> SeriesByRun:
     urls = {
         name: f"{server.url}/v2/models/{MODEL if name == 'gateway' else served}/infer"
         for name, server in targets.items()
     }
-    measured: Measured = defaultdict(wrk.Series)
+    measured: SeriesByRun = defaultdict(wrk.Series)
     for name, url in urls.items():
         for script in scripts.values() if plan.warmup_s else ():
             wrk.fire(generator, script, url, num_connections=NUM_CONNECTIONS, duration_s=plan.warmup_s)
@@ -206,7 +208,7 @@ def _measure(plan: Plan, generator: str, scripts: dict[str, Path], targets: dict
     return measured
 
 
-def _target_table(measured: Measured) -> str:
+def _target_table(measured: SeriesByRun) -> str:
     rows = [("body", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU µs/request", "target")]
     for kind in BODIES:
         for (target, body), series in measured.items():

@@ -46,15 +46,15 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedFigures:
     version: Literal[1]
     bands: tuple[Band, ...]
     figures: tuple[Figure, ...]
 
 
 @cache
-def published() -> Published:
-    return read_document(FILE, "the published figures").values(Published)
+def published() -> PublishedFigures:
+    return read_document(FILE, "the published figures").values(PublishedFigures)
 
 
 def best_rate(speeds: tuple[EngineTime, ...]) -> tuple[float, int]:

@@ -64,7 +64,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Assembly:
     """`missing`: file -> the parts that it waits for; `damaged`: parts whose digest is wrong."""
 
     index: Index
@@ -150,7 +150,7 @@ def read_index(parts: Path) -> Index:
         raise NoIndex(f"{parts / INDEX} is damaged: carry it again") from None
 
 
-def join(parts: Path, target: Path) -> Joined:
+def join(parts: Path, target: Path) -> Assembly:
     """Writes each file of which all parts are there, unless it is there already. Raises NoIndex."""
     index = read_index(parts)
     target.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def join(parts: Path, target: Path) -> Joined:
         if file.name not in there:
             _write(file, index, parts, target)
         whole.append(file.name)
-    return Joined(index, tuple(whole), missing, tuple(sorted(damaged)))
+    return Assembly(index, tuple(whole), missing, tuple(sorted(damaged)))
 
 
 def _write(file: File, index: Index, parts: Path, target: Path) -> None:
@@ -204,7 +204,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe(joined: Joined) -> Iterator[str]:
+def describe(joined: Assembly) -> Iterator[str]:
     for name in joined.damaged:
         yield f"{name} is damaged: carry it again"
     for group in joined.index.groups:

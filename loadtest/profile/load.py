@@ -21,7 +21,7 @@ from loadtest.campaign_file import Arm, Campaign
 from loadtest.errors import CannotMeasure
 from loadtest.evidence.counts import Scrape, evidence
 from loadtest.evidence.meters import watching
-from loadtest.one_run import INPUTS, Planned, generate, generator_cpu_ratio, is_real_time, measured_window
+from loadtest.one_run import INPUTS, PendingRun, generate, generator_cpu_ratio, is_real_time, measured_window
 from loadtest.processes import family
 from loadtest.profile.options import Encoding, Pace
 from loadtest.progress import Progress
@@ -89,7 +89,7 @@ def open_run(aim: LoadTarget, rate_rps: float, place: int, progress: Progress, t
     campaign = Campaign(
         "profile", aim.model, (arm,), arm.name, load, Payload(INPUTS, aim.encoding, aim.batch_size), None
     )
-    planned = Planned(arm, rate_rps, place + 1, load.seed + place, f"{RUNS}/{place:03d}.csv")
+    planned = PendingRun(arm, rate_rps, place + 1, load.seed + place, f"{RUNS}/{place:03d}.csv")
     started = datetime.now().astimezone().isoformat(timespec="seconds")
     gateway = Gateway(aim.gateway, has_key=True)
     with watching(gateway, aim.model, aim.variant, aim.pool) as readings:

@@ -62,7 +62,7 @@ class Beside:
         return tuple(self.file(self.record.labels).decode("utf-8", "replace").splitlines())
 
 
-class Exported(NamedTuple):
+class RepositoryVariant(NamedTuple):
     """What the repository has as a variant."""
 
     digest: str
@@ -75,10 +75,10 @@ class Assets:
     def __init__(self, repository: Path | None) -> None:
         self._repository = repository
 
-    def exported(self, model: str) -> dict[str, Exported]:
+    def exported(self, model: str) -> dict[str, RepositoryVariant]:
         """By variant, of a public name or a variant's, as the repository has it now."""
         own = [v for v in self._readable() if model in (v.record.model, v.name)]
-        return {v.name: Exported(v.digest, frozenset(v.loadable_pools)) for v in own}
+        return {v.name: RepositoryVariant(v.digest, frozenset(v.loadable_pools)) for v in own}
 
     def loadable(self) -> dict[str, tuple[str, ...]]:
         """Device -> names of the variants that may run on it."""

@@ -23,7 +23,7 @@ from serving.repository import check_model_name
 from serving.scheduling.admission import DEFAULT
 
 
-class Added(NamedTuple):
+class NewKey(NamedTuple):
     """`text` is what its user gets; nothing keeps it."""
 
     text: str
@@ -39,7 +39,7 @@ def add(
     models: frozenset[str] | None = None,
     expires: datetime | None = None,
     highest_priority: int = DEFAULT,
-) -> Added:
+) -> NewKey:
     """Makes the file where there is none. Raises UserError."""
     check_name(name)
     for model in models or ():
@@ -68,7 +68,7 @@ def new_key(
     expires: datetime | None = None,
     highest_priority: int = DEFAULT,
     taken: frozenset[str] = frozenset(),
-) -> Added:
+) -> NewKey:
     """A key that stands in no file yet. `taken`: ids that are others'."""
     text = make_text()
     while id_of(text) in taken:
@@ -83,7 +83,7 @@ def new_key(
         highest_priority=highest_priority,
         expires=expires,
     )
-    return Added(text, key)
+    return NewKey(text, key)
 
 
 def revoke(path: Path, which: str, now: datetime) -> Key:

@@ -146,7 +146,7 @@ def welcome(
 
 
 @dataclass(frozen=True, slots=True)
-class NotLoaded:
+class LoadFailure:
     """A variant that no Triton of a pool could load, from a gateway's status."""
 
     name: str
@@ -158,10 +158,10 @@ class NotLoaded:
         return f"not served: {self.name}: {self.reason}" + ("" if self.is_missed else f" ({self.model} is served)")
 
 
-def not_loaded(status: Mapping[str, Any]) -> list[NotLoaded]:
+def not_loaded(status: Mapping[str, Any]) -> list[LoadFailure]:
     """Each once, however many pools it failed in."""
     found = {
-        entry["name"]: NotLoaded(entry["name"], model, entry["reason"], of_model["public"] is None)
+        entry["name"]: LoadFailure(entry["name"], model, entry["reason"], of_model["public"] is None)
         for model, of_model in status["models"].items()
         for entry in of_model["account"]
         if entry["state"] == "not_loaded"

@@ -90,7 +90,7 @@ class TritonOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class Setup:
     """All that takes long the first time and nothing the second: the environment and what to serve."""
 
     environment: Environment
@@ -108,7 +108,7 @@ def prepare(
     emulate: Path | None = None,
     overrides: TritonOverrides = NO_OVERRIDES,
     engine: str | None = None,
-) -> Prepared:
+) -> Setup:
     """Raises before anything is started where this pool cannot be served here."""
     if emulate is not None:
         if engine is not None:
@@ -140,7 +140,7 @@ def prepare(
     again = partial(made, may_measure=False)
     stamps = repository.stamps() or {}
     plan = replace(made(may_measure=may_measure), repository=repository, stamps=stamps, again=again)
-    return Prepared(environment, repository, plan)
+    return Setup(environment, repository, plan)
 
 
 def _readable(model_repository: Path | None) -> Repository:
@@ -155,7 +155,7 @@ def _readable(model_repository: Path | None) -> Repository:
     return repository
 
 
-def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, overrides: TritonOverrides) -> Prepared:
+def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, overrides: TritonOverrides) -> Setup:
     require_emulated(pool, f"--pool {pool}")
     if importlib.util.find_spec("serving.local.emulated") is None:  # left out of the wheel, see pyproject.toml
         raise UserError("--emulate is for proofs from a checkout of Tandem: it is in no package and in no image")
@@ -172,7 +172,7 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
     again = partial(emulated.plan_emulated, repository, pool, curves, engines, say, overrides)
     stamps = repository.stamps() or {}
     plan = replace(again(), repository=repository, stamps=stamps, again=again)
-    return Prepared(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
+    return Setup(environment, repository, plan, {**BACKENDS, "emulated": emulated.BACKEND})
 
 
 def run(options: TritonOptions) -> int:

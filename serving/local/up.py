@@ -26,7 +26,7 @@ from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
 from serving.local.causes import raise_file_limit
 from serving.local.console import (
-    NotLoaded,
+    LoadFailure,
     Progress,
     base_url,
     http_status,
@@ -186,7 +186,7 @@ class Session:
         self._log = LogFile(self._folder / "up.log", self._print)
         self._started: list[str] = []  # addresses of our Tritons
         self._is_ready = False
-        self._not_loaded: list[NotLoaded] | None = None
+        self._not_loaded: list[LoadFailure] | None = None
         self._served: set[str] = set()  # variants, as the gateway saw them
 
     async def run(self) -> int:
@@ -365,7 +365,7 @@ class Session:
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
         return all([await http_status(url, key=self._key) == 200 for url in urls])
 
-    def _failures_seen_by_gateway(self) -> list[NotLoaded] | None:
+    def _failures_seen_by_gateway(self) -> list[LoadFailure] | None:
         """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
         try:
             status = read_status(self._admin_url, self._key)

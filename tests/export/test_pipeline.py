@@ -356,7 +356,7 @@ def test_a_fusion_that_answers_otherwise_or_does_not_run_is_dropped_and_said(
 ) -> None:
     made = fusion.fused
 
-    def wrong(fp32: bytes, also_left: frozenset[str] = frozenset()) -> fusion.Fused | None:
+    def wrong(fp32: bytes, also_left: frozenset[str] = frozenset()) -> fusion.Fusion | None:
         found = made(fp32, also_left)
         assert found is not None
         return replace(found, model=spoilt(found.model))

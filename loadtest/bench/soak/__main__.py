@@ -21,7 +21,7 @@ from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.soak.fates import NOBODY, Fate, Losses
 from loadtest.bench.soak.growth import THIS, VALUES
 from loadtest.bench.soak.plan import Victim
-from loadtest.bench.soak.run import MAX_FLOODING, Setting, Soaked, soak
+from loadtest.bench.soak.run import MAX_FLOODING, Setting, SoakTally, soak
 from loadtest.bench.verdicts import AtMost, Verdict, table
 from loadtest.processes import MODEL_REPOSITORY
 from loadtest.sending.sent_request import percentile
@@ -83,7 +83,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def report(setting: Setting, found: Soaked) -> BenchReport:
+def report(setting: Setting, found: SoakTally) -> BenchReport:
     of_mix, of_flood = found.mix, found.flood
     outages = found.longest_outages_s()
     verdicts = [
@@ -126,7 +126,7 @@ def report(setting: Setting, found: Soaked) -> BenchReport:
     return BenchReport(conditions, parts, verdicts, facts)
 
 
-def _summary(found: Soaked) -> str:
+def _summary(found: SoakTally) -> str:
     kinds = found.mix, found.flood
     of_gateway = Victim.GATEWAY.value
     of_servers = sum(kind.num_lost_to(one.value) for kind in kinds for one in Victim if one is not Victim.GATEWAY)
@@ -148,13 +148,13 @@ def _summary(found: Soaked) -> str:
     )
 
 
-def _logs(found: Soaked) -> Verdict:
+def _logs(found: SoakTally) -> Verdict:
     sizes, slope = found.growth.log_bytes, found.growth.log_slope()
     note = "too short for a slope" if slope is None else f"{slope / 1e6:+.2f} MB/h"
     return Verdict("logs", sizes[-1][1] / 1e6 if sizes else None, LOG_BYTES, note)
 
 
-def _growth(found: Soaked) -> Iterator[Verdict]:
+def _growth(found: SoakTally) -> Iterator[Verdict]:
     """Of roles that lived long enough; a short soak judges none."""
     for name in JUDGED:
         for what, aim in GROWTH.items():
@@ -171,7 +171,7 @@ def _requests(*kinds: Losses) -> str:
     return table(rows)
 
 
-def _kills(found: Soaked) -> str:
+def _kills(found: SoakTally) -> str:
     rows: list[tuple[str, ...]] = [("killed", "times", "lost", "… of the flood", "late", "refused", "longest outage")]
     outages, times = found.longest_outages_s(), Counter(kill.victim.value for kill in found.kills)
     for who in (*(victim.value for victim in Victim), NOBODY):
@@ -182,7 +182,7 @@ def _kills(found: Soaked) -> str:
     return table(rows)
 
 
-def _processes(found: Soaked) -> str:
+def _processes(found: SoakTally) -> str:
     """First and last of the one of each role that lived longest, and the growth an hour of those that lived long enough."""
     rows: list[tuple[str, ...]] = [("process", "lives", "memory, MB", "highest", "descriptors", "threads")]
     for name, lives in sorted(found.growth.roles.items()):
@@ -197,7 +197,7 @@ def _processes(found: Soaked) -> str:
     return table(rows)
 
 
-def _of_role(found: Soaked, name: str) -> dict[str, object]:
+def _of_role(found: SoakTally, name: str) -> dict[str, object]:
     lives = found.growth.roles[name]
     first, last = lives.ends_of_longest()
     return {

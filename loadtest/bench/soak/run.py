@@ -58,7 +58,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Soaked:
+class SoakTally:
     """What happened, counted while it does. `left`: processes and segments after the end."""
 
     mix: Losses = field(default_factory=Losses)
@@ -102,7 +102,7 @@ class Soak:
     here: RunningTandem
     other: int
     repository: Path
-    found: Soaked
+    found: SoakTally
     metadata: dict[str, object]
     loads: list[Load] = field(default_factory=list)
     began_s: float = 0.0
@@ -240,9 +240,9 @@ def _server(repository: Path, folder: Path) -> Iterator[tuple[str, int]]:
         yield f"http://127.0.0.1:{http}", process.pid
 
 
-def soak(setting: Setting, folder: Path, models: Path) -> Soaked:
+def soak(setting: Setting, folder: Path, models: Path) -> SoakTally:
     """Raises CannotMeasure."""
-    found = Soaked()
+    found = SoakTally()
     repository = folder / "repository"
     shutil.copytree(models, repository)
     if mix.text_model(repository) is None:

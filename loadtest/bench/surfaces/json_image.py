@@ -90,7 +90,7 @@ RATE_AIM = 1.0
 LATENCY_AIM = 1.0
 
 
-Measured = Mapping[tuple[str, str], wrk.Series]  # body, target
+SeriesByRun = Mapping[tuple[str, str], wrk.Series]  # body, target
 
 
 def measure(setting: Setting) -> Part:
@@ -109,7 +109,7 @@ def measure(setting: Setting) -> Part:
     return _part(measured, bodies)
 
 
-def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: KeyedStack) -> Measured:
+def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: KeyedStack) -> SeriesByRun:
     gateway, triton = running.stack.gateway, running.stack.triton
     urls = {
         "gateway": f"{gateway.url}/v2/models/{MODEL}/infer",
@@ -124,7 +124,7 @@ def _measure(plan: Plan, generator: str, scripts: Mapping[str, Path], running: K
     return measured
 
 
-def _part(measured: Measured, bodies: Mapping[str, Body]) -> Part:
+def _part(measured: SeriesByRun, bodies: Mapping[str, Body]) -> Part:
     rows = [("body", f"req/s at {NUM_CONNECTIONS}", "p50 ms at 1", "CPU ms/request", "target")]
     for (body, target), series in sorted(measured.items()):
         figures = (
@@ -151,7 +151,7 @@ def _part(measured: Measured, bodies: Mapping[str, Body]) -> Part:
     )
 
 
-def _ratios(measured: Measured, body: str) -> tuple[Spread, Spread]:
+def _ratios(measured: SeriesByRun, body: str) -> tuple[Spread, Spread]:
     """(throughput, p50)"""
     gateway, direct = measured[body, "gateway"], measured[body, "Triton direct"]
     return ratio(gateway.rate_rps, direct.rate_rps), ratio(gateway.latency_p50_s, direct.latency_p50_s)

@@ -73,7 +73,7 @@ class SpeedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTimed:
+class Omission:
     model: str
     variant: str
     engine: str
@@ -99,7 +99,7 @@ class Comparison:
     seconds: float  # per batch size and entrant
     num_rounds: int
     rows: tuple[SpeedRow, ...]
-    left_out: tuple[NotTimed, ...]
+    left_out: tuple[Omission, ...]
     warnings: tuple[str, ...]
 
     def to_json(self) -> str:
@@ -164,7 +164,7 @@ def compare(
 ) -> Comparison:
     """Model by model and device by device. What did not run is among `left_out`, with the reason."""
     rows: list[SpeedRow] = []
-    left_out: list[NotTimed] = []
+    left_out: list[Omission] = []
     warnings: list[str] = []
     measured = ""
     for model, family in _by_model(variants).items():
@@ -182,7 +182,7 @@ def compare(
                 progress=partial(_step, model),
             )
             rows += _rows(model, entrants, found)
-            left_out += [NotTimed(model, *key, reason) for key, reason in found.left_out.items()]
+            left_out += [Omission(model, *key, reason) for key, reason in found.left_out.items()]
             warnings += [f"{model}: {warning}" for warning in found.warnings]
             measured = found.measured
     return Comparison(

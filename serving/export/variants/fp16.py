@@ -97,7 +97,7 @@ def candidates(fp32: bytes, calibration: Arrays | None, *, fuses: bool = False) 
     yield Candidate("fp16", to_fp16(fp32, large), _how(large, calibration), not_fused=failure)
 
 
-def _fused_candidate(found: fusion.Fused, calibration: Arrays | None) -> Candidate:
+def _fused_candidate(found: fusion.Fusion, calibration: Arrays | None) -> Candidate:
     large = frozenset[str]() if calibration is None else large_values(found.model, calibration)
     counts = ", ".join(f"{count} {name}" for name, count in found.operators.items())
     how = f"{_how(large, calibration)}; fused in operators of ONNX Runtime {onnx_session.VERSION}: {counts}"

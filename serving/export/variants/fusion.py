@@ -32,14 +32,14 @@ _SAME_SHAPE = frozenset({"Gelu", "BiasGelu", "FastGelu", "LayerNormalization", "
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class Fusion:
     """`operators`: which of ONNX Runtime's own the file holds, and how many of each."""
 
     model: bytes
     operators: Mapping[str, int]
 
 
-def fused(fp32: bytes, also_left: frozenset[str] = frozenset()) -> Fused | None:
+def fused(fp32: bytes, also_left: frozenset[str] = frozenset()) -> Fusion | None:
     """None where nothing is found to fuse. `also_left`: names of nodes, as `opened` gives them, that no Attention may swallow.
 
     Raises NotMade where a tool fails on the net, or ONNX Runtime's CPU provider does not load what was made.
@@ -55,7 +55,7 @@ def fused(fp32: bytes, also_left: frozenset[str] = frozenset()) -> Fused | None:
             return None
         made = checked(in_order(model))
         onnx_session.opened(made)
-        return Fused(made, dict(sorted(operators.items())))
+        return Fusion(made, dict(sorted(operators.items())))
 
 
 class _Net:

@@ -150,14 +150,14 @@ def _given(text: str | None) -> Curve | None:
         return None
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """`curve` is None where nothing came of it; `is_whole`: it did not break off, so that another time would say no more."""
 
     curve: Curve | None
     is_whole: bool
 
 
-async def measure(facts: Facts, ask: Ask, clock: Callable[[], float] = perf_counter) -> Measured:
+async def measure(facts: Facts, ask: Ask, clock: Callable[[], float] = perf_counter) -> Measurement:
     """A point for one row and some for more, by real inferences. `clock`: as `perf_counter`, by which `ask` is told until when."""
     points: list[tuple[float, float]] = []
     until = clock() + MAX_MEASURE_S
@@ -166,10 +166,10 @@ async def measure(facts: Facts, ask: Ask, clock: Callable[[], float] = perf_coun
             break
         seconds = await _fastest(facts, rows, ask, until, clock)
         if seconds is None:
-            return Measured(Curve(tuple(points)) if points else None, is_whole=False)
+            return Measurement(Curve(tuple(points)) if points else None, is_whole=False)
         least_s = points[-1][1] if points else 0.0  # more rows take no less time, whatever the noise says
         points.append((rows, max(seconds, least_s)))
-    return Measured(Curve(tuple(points)), is_whole=True)
+    return Measurement(Curve(tuple(points)), is_whole=True)
 
 
 async def _fastest(facts: Facts, rows: int, ask: Ask, until: float, clock: Callable[[], float]) -> float | None:

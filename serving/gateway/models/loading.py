@@ -19,7 +19,7 @@ from serving import errors
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
-from serving.gateway.model_files import Assets, Exported
+from serving.gateway.model_files import Assets, RepositoryVariant
 from serving.gateway.threads import Threads
 from serving.protocol.budget import require_clear
 from serving.protocol.triton_reason import plain_reason
@@ -63,7 +63,7 @@ class Loading:
             if isinstance(failure, BaseException):
                 raise failure
 
-    def _is_another(self, place: ModelOnServer, exported: Mapping[str, Exported]) -> bool:
+    def _is_another(self, place: ModelOnServer, exported: Mapping[str, RepositoryVariant]) -> bool:
         """Whether the gateway's repository has another file of it than its server was ever seen to serve, which Tandem keeps."""
         server, here = place.server, exported.get(place.name)
         if not server.kept or here is None or self._catalogue.device(place.pool) not in here.pools:
@@ -140,7 +140,7 @@ def _check(model: str, body: bytes, action: Action) -> None:
             )
 
 
-async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Exported]) -> list[ModelOnServer]:
+async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, RepositoryVariant]) -> list[ModelOnServer]:
     """Where it is, was, or could be. A name that was never served is looked for in the repositories."""
     variants = {
         (pool.name, name)

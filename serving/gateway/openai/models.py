@@ -21,7 +21,7 @@ from serving.scheduling.routing import Fleet, Variant
 UNKNOWN = 0  # OpenAI's clients want a number
 
 
-class Created:
+class CreationTimes:
     """When models were made, from their gate records; 0 where the gateway has no model repository to look into."""
 
     def __init__(self, assets: Assets, threads: Threads) -> None:
@@ -47,7 +47,7 @@ class Created:
 class Models:
     def __init__(self, fleet: Callable[[], Fleet], assets: Assets, threads: Threads) -> None:
         self._fleet = fleet
-        self._created = Created(assets, threads)
+        self._created = CreationTimes(assets, threads)
 
     async def models(self, request: Request) -> dict[str, Any]:
         caller, fleet = caller_of(request), self._fleet()

@@ -12,7 +12,7 @@ import pytest
 
 from serving.export.speed_nets import __main__ as writing
 from serving.export.speed_nets import mlp
-from serving.export.speed_nets.compare import Comparison, Host, NotTimed, SpeedRow, main
+from serving.export.speed_nets.compare import Comparison, Host, Omission, SpeedRow, main
 from serving.repository import Speed
 
 SHORT = ["--seconds", "0.05", "--rounds", "3", "--threads", "1", "--batch-size", "1", "--batch-size", "3"]
@@ -151,7 +151,7 @@ def test_a_row_says_who_won_by_its_interval(variant: str, speed: Speed, verdict:
 
 
 def test_what_the_numbers_depend_on_stands_above_them_and_what_is_missing_below() -> None:
-    left_out = (NotTimed("mlp", "bf16", "openvino", "BF16 needs a processor with amx_bf16"),)
+    left_out = (Omission("mlp", "bf16", "openvino", "BF16 needs a processor with amx_bf16"),)
     table = Comparison(MACHINE, "2026-11-21", "python -m …", 2, 1.0, 5, (), left_out, ("batch 8: few",)).to_markdown()
     first = table.splitlines()[0]
     for part in ("A Processor", "x86_64-avx512_vnni", "2 threads", "A Card, 580.1", "2026-11-21", "`python -m …`"):

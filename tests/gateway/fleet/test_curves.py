@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from serving.gateway.fleet.curves import UNKNOWN_SIZE, Facts, Input, Measured, made_up, measure, read_facts
+from serving.gateway.fleet.curves import UNKNOWN_SIZE, Facts, Input, Measurement, made_up, measure, read_facts
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.scheduling.curve import Curve
 
@@ -93,7 +93,7 @@ class Server:
         self.asked.append(rows)
         return GOOD._replace(status=self.status)
 
-    def measured(self, facts: Facts) -> Measured:
+    def measured(self, facts: Facts) -> Measurement:
         return asyncio.run(measure(facts, self.ask, lambda: self.now))
 
 

@@ -15,7 +15,7 @@ import pytest
 from loadtest.bench.soak.fates import Fate, Kill, Losses, fate
 from loadtest.bench.soak.growth import MIN_LIFE_S, THIS, VALUES, WARM_UP_S, Growth, Lives, Sample, role
 from loadtest.bench.soak.plan import SURGE_S, Kind, Victim, arrivals, events
-from loadtest.bench.soak.run import Soaked
+from loadtest.bench.soak.run import SoakTally
 from loadtest.processes import Process
 from loadtest.sending.sender import Load
 from loadtest.sending.sent_request import Shot
@@ -168,7 +168,7 @@ def test_logs_have_a_slope_too() -> None:
 
 def test_a_soak_keeps_counts_and_no_requests() -> None:
     """Each kill's outage lasts until the first answer after which nothing but answers came, before the next kill."""
-    found, load = Soaked(), Load()
+    found, load = SoakTally(), Load()
     for number, ends_s in enumerate([(1.0, 2.0), (0.5, 3.0, 4.0)]):
         at_s = AT_S + 10 * number
         load.shots += [shot(200 if number == 0 or end_s > 2 else 500, at_s + end_s) for end_s in ends_s]
