@@ -1,12 +1,13 @@
-"""Gateways as forks of a process that has imported them: half a second of CPU less for each of the many that tests start.
+"""Programs as forks of a process that has imported them: half a second of CPU less for each of the many gateways that tests start.
 
-For `tandem gateway` alone. How a command line starts is tested elsewhere, by programs that are started as users start them.
+For `tandem gateway`, `tandem triton` and `serve.py`. How a command line starts is tested elsewhere, by programs that are started as users start them.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import json
 import os
 import select
@@ -19,17 +20,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+VERBS = ("gateway", "triton")
 
 
 class Fork:
-    """`tandem WORDS`, with what tests use of a `subprocess.Popen`. What it writes goes to `output`, a file descriptor."""
+    """`main` of a module with these words, and what tests use of a `subprocess.Popen`. What it writes goes to `output`, a file descriptor."""
 
-    def __init__(self, words: list[str], output: int, cwd: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, words: list[str], output: int, cwd: Path, environment: Mapping[str, str]) -> None:
         self.args = words
         self.returncode: int | None = None
         self._lock = threading.Lock()
         self._end, told = os.pipe()  # says its number, and when it has ended its exit code
-        request = json.dumps({"words": words, "cwd": str(cwd), "environment": dict(environment)})
+        request = json.dumps({"module": module, "words": words, "cwd": str(cwd), "environment": dict(environment)})
         socket.send_fds(_parent(), [request.encode()], [output, told])
         os.close(told)
         self.pid = int(os.read(self._end, 32))
@@ -82,7 +84,9 @@ def _serve(requests: socket.socket) -> None:
     """Forks for each request. A child of each waits for the fork and tells how it ended; returns in the forks, and when there are no more requests."""
     import serving.cli.serve
     import serving.gateway.grpc.server
-    import serving.gateway.serve  # noqa: F401
+    import serving.gateway.serve
+    import serving.local.supervisor
+    import serving.local.triton  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for those who wait
     while True:
@@ -104,17 +108,15 @@ def _serve(requests: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _become(output: int, words: list[str], cwd: str, environment: Mapping[str, str]) -> None:
-    from serving.__main__ import main
-
+def _become(output: int, module: str, words: list[str], cwd: str, environment: Mapping[str, str]) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["tandem", *words]
-    main()
+    sys.argv = [module, *words]
+    sys.exit(importlib.import_module(module).main())
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ import tritonclient.http as triton_http
 
 from serving.local.processes import Stub, children_of, stat, stubs_of
 from serving.ports import free_ports
-from tests.local.forks import Fork
+from tests.local.forks import VERBS, Fork
 
 ROOT = Path(__file__).parents[2]
-GATEWAY = [sys.executable, "-m", "serving", "gateway"]
+TANDEM = [sys.executable, "-m", "serving"]
 SERVE = Path(__file__).with_name("serve.py")
 LIMIT_S = 60.0  # for whatever must happen; the machine may be busy
 
@@ -87,8 +87,10 @@ class Program:
         everything = {**os.environ, **(environment or {})}
         self.process: subprocess.Popen[bytes] | Fork
         with log.open("wb") as output:
-            if command[:4] == GATEWAY:
-                self.process = Fork(command[3:], output.fileno(), cwd, everything)
+            if command[:3] == TANDEM and command[3] in VERBS:
+                self.process = Fork("serving.__main__", command[3:], output.fileno(), cwd, everything)
+            elif command[1] == str(SERVE):
+                self.process = Fork("tests.local.serve", command[2:], output.fileno(), cwd, everything)
             else:
                 self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd, env=everything)
 
