@@ -359,6 +359,19 @@ class ScalingRules(Strict):
         description="How many times what a change costs (cold starts, `consolidation_s`) staying must have cost before it is made. 1: "
         "never more than twice what knowing the future would have cost (renting skis).",
     )
+    undone_ratio: float = Field(
+        default=10.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="What an hour of a server's work costs that is not done, in hours of the dearest server: by it past bursts say "
+        "whether the next one is waited out, and how long a server is kept for it. A guess; what a refused request costs is yours to say.",
+    )
+    max_bursts: int = Field(
+        default=16,
+        ge=0,
+        le=1000,
+        description="Past bursts of each server that waking and keeping go by, once two were seen. 0: by prices alone.",
+    )
 
 
 SCALING_RULES = ScalingRules()

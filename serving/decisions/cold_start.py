@@ -13,9 +13,10 @@ Moments are seconds of 1970, Kubernetes' own in whole seconds. Rule: a phase wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
+from statistics import median
 
 WHOLE_S = 1.0  # Kubernetes cuts off fractions of seconds: what was made after a decision may bear a time before it
 PHASES = ("decision", "node", "image", "load", "warm_up", "first_answer", "total")
@@ -75,6 +76,15 @@ class PoolSnapshot:
     is_warm: bool
     has_answered: bool
     servers: Sequence[Server] = ()
+
+
+NUM_TELLING = 5  # of a pool's last cold starts: nodes of yesterday's kind say little; a guess
+
+
+def measured_s(all_of_them: Iterable[ColdStart], pool: str) -> float | None:
+    """The median of a pool's last cold starts, until gateways sent there; None without one. An answer may wait for traffic."""
+    took = [it.warm_at - it.decided_at for it in all_of_them if it.pool == pool and it.warm_at is not None]
+    return median(took[-NUM_TELLING:]) if took else None
 
 
 def follow(

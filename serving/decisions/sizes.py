@@ -14,6 +14,8 @@ from math import inf
 from typing import Literal
 
 from serving.decisions.break_even import break_even_load
+from serving.decisions.bursts import Needs, cost_of_bursts, is_due, keep_s, observe, price_of_early, wait_s
+from serving.decisions.cold_start import ColdStart, measured_s
 from serving.decisions.demand import Demand, Demands
 from serving.decisions.fleet import (
     EPSILON,
@@ -83,6 +85,18 @@ def supply_of(name: str, pool: PoolSettings) -> Supply:
     )
 
 
+def as_measured(sizes: Sizes, cold_starts: Sequence[ColdStart]) -> Sizes:
+    """With the cold starts that were seen in the place of those that the settings say."""
+    known = {name: measured_s(cold_starts, name) for name in sizes.supplies}
+    if not any(known.values()):
+        return sizes
+    supplies = {
+        name: it if (seen := known[name]) is None else replace(it, cold_start_s=seen)
+        for name, it in sizes.supplies.items()
+    }
+    return replace(sizes, supplies=supplies)
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Servers that are wanted and do not answer: since when, and how many answered then."""
@@ -108,6 +122,7 @@ class FleetTarget:
     wakes: tuple[float, ...] = ()
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     shortages: tuple[Shortage, ...] = ()
+    needs: Mapping[str, tuple[Needs, ...]] = field(default_factory=dict)
 
 
 def next_fleet(
@@ -128,17 +143,34 @@ def next_fleet(
     is_short = staying.short > best.short + EPSILON
     short_s = old.short_s + passed_s if is_short else max(0.0, old.short_s - passed_s)
     saved = max(0.0, staying.price_per_hour - best.price_per_hour) * passed_s / HOUR_S
+    needs = observe(old.needs, now, {name: ideal.replicas[name] for name in sizes.coming}, rules.max_bursts)
+    expected = {
+        name: within(supplies[name], _expected(now, needs.get(name, ()), supplies[name], rules))
+        for name in sizes.coming
+    }
     more = [name for name in sizes.coming if best.replicas[name] > was[name]]
-    enough = {name: max(best.replicas[name], ideal.replicas[name]) for name in sizes.coming}
+    enough = {name: max(best.replicas[name], ideal.replicas[name], expected[name]) for name in sizes.coming}
     fewer = [name for name in sizes.coming if cards(enough[name], it := supplies[name]) < cards(was[name], it)]
     cost, wakes = 0.0, tuple(at for at in old.wakes if at > now - HOUR_S)
     wanted = {name: was[name] for name in sizes.coming}
     if more:
         cost = max(0.0, old.cost_of_staying) + saved
         is_replaced = bool(lacking - {it.pool for it in old.shortages})  # what was decided cannot be had
-        pays = cost > 0 and cost >= _price_of_change(more, was, best, supplies, rules)
-        if pays or is_replaced or (is_short and short_s >= rules.patience_s):
-            wanted |= {name: best.replicas[name] for name in more}
+        price = _price_of_change(more, was, best, supplies, rules)
+        would = (cost > 0 and cost >= price) or (is_short and short_s >= rules.patience_s)
+        rate = _rate(staying, best, supplies, rules)
+        needs = _rated(needs, best, was, rate)
+        woken = [
+            name
+            for name in more
+            if is_replaced
+            or (
+                rate > 0
+                and _has_lasted(would, now, _place(needs, name, was[name]), supplies[name], rules.patience_s, rules)
+            )
+        ]
+        if woken:
+            wanted |= {name: best.replicas[name] for name in woken}
             wakes = (*wakes, now)
     elif fewer:
         cost = min(0.0, old.cost_of_staying) - saved
@@ -148,8 +180,19 @@ def next_fleet(
         free = [
             name for name in fewer if not (is_awaited or _is_held(name, now, old, supplies[name], rules, len(wakes)))
         ]
-        if free and -cost >= _price_of_change(free, was, best, supplies, rules):
-            wanted |= {name: enough[name] for name in free}
+        price = _price_of_change(free, was, best, supplies, rules)
+        saving = max(0.0, staying.price_per_hour - best.price_per_hour) / HOUR_S
+        each = saving / max(1, sum(was[name] - enough[name] for name in fewer))
+        for name in free:
+            kept = (
+                at + 1
+                for at in range(was[name] - 1, enough[name] - 1, -1)
+                if _is_kept(-cost >= price, now, _place(needs, name, at), supplies[name], each, rules)
+            )
+            wanted[name] = next(kept, enough[name])
+    if early := [name for name in sizes.coming if expected[name] > wanted[name]]:
+        wanted |= {name: expected[name] for name in early}
+        wakes = (*wakes, now)
     there = {name: min(number, demands[name].num_ready) for name, number in wanted.items()}
     bridging = (
         staying if there == {name: had[name] for name in there} else _with(there, models, supplies, sizes, rules)
@@ -157,8 +200,12 @@ def next_fleet(
     is_handed_over = any(wanted.values()) and there == wanted
     hold_s = rules.handover_s if is_handed_over else rules.cpu_hold_s
     steady = {name: supply for name, supply in supplies.items() if name not in sizes.coming}
+    needs = _steady_needs(needs, now, bridging, steady, rules)
     low_since = _low_since(old, now, was, bridging, steady, hold_s)
-    wanted |= {name: was[name] if name in low_since else bridging[name] for name in steady}
+    wanted |= {
+        name: _steady(now, was[name], bridging[name], name in low_since, needs.get(name, ()), supply, rules)
+        for name, supply in steady.items()
+    }
     changed = [name for name in sizes.coming if wanted[name] != old.replicas[name]]
     if changed:
         cost = short_s = 0.0
@@ -172,7 +219,118 @@ def next_fleet(
         wakes,
         waiting,
         shortages,
+        needs,
     )
+
+
+def _rate(staying: Mix, best: Mix, supplies: Mapping[str, Supply], rules: ScalingRules) -> float:
+    """What a second of staying costs, with what is not done meanwhile."""
+    dearest = max(it.price_per_hour for it in supplies.values())
+    undone = max(0.0, staying.short - best.short) * dearest * rules.undone_ratio
+    return (max(0.0, staying.price_per_hour - best.price_per_hour) + undone) / HOUR_S
+
+
+LEARN_RATIO = 0.1  # of what a look says: a burst has tens of them; a guess
+
+
+def _rated(
+    needs: Mapping[str, tuple[Needs, ...]], best: Mix, was: Mapping[str, int], rate: float
+) -> Mapping[str, tuple[Needs, ...]]:
+    """With what each server that is missing costs a second, of those that would come."""
+    missing = {name: range(was[name], it) for name, it in best.replicas.items() if name in needs and it > was[name]}
+    each, found = rate / max(1, sum(map(len, missing.values()))), dict(needs)
+    for name, places in missing.items():
+        found[name] = tuple(
+            replace(it, rate=each if it.rate is None else it.rate + LEARN_RATIO * (each - it.rate))
+            if at in places
+            else it
+            for at, it in enumerate(needs[name])
+        )
+    return found
+
+
+def _price_of_one(supply: Supply, rules: ScalingRules) -> float:
+    """Of waking one server and of the least time that it stays."""
+    billed_s = supply.cold_start_s + supply.consolidation_s
+    return supply.price_per_hour / HOUR_S * (rules.change_ratio * billed_s + max(rules.hold_s, supply.min_billing_s))
+
+
+def _has_lasted(would: bool, now: float, need: Needs, supply: Supply, least_s: float, rules: ScalingRules) -> bool:
+    """Whether to wake it now. `would`: by prices and patience alone, which count until two bursts were seen, and beyond all that were."""
+    if not need.is_known or need.rate is None or need.since is None:
+        return would
+    wait = wait_s(need, least_s, supply.cold_start_s, _price_of_one(supply, rules), need.rate)
+    return now - need.since >= wait and (would or any(length > wait for length in need.lengths))
+
+
+def _is_kept(would_go: bool, now: float, need: Needs, supply: Supply, saving: float, rules: ScalingRules) -> bool:
+    """Whether to keep it for the next burst. `would_go`: by prices alone, which count until two bursts were seen."""
+    if not need.is_known or need.rate is None or need.last_at is None:
+        return not would_go
+    early = price_of_early(need, _price_of_one(supply, rules), supply.price_per_hour / HOUR_S)
+    return now - need.last_at < keep_s(need, saving, min(early, _price_of_cold(need, supply, rules)))
+
+
+def _price_of_cold(need: Needs, supply: Supply, rules: ScalingRules) -> float:
+    """What a burst costs in the mean that finds it cold."""
+    price, rate = _price_of_one(supply, rules), need.rate or 0.0
+    wait = wait_s(need, rules.patience_s, supply.cold_start_s, price, rate)
+    return cost_of_bursts(wait, need.lengths, supply.cold_start_s, price, rate) / len(need.lengths)
+
+
+def _expected(now: float, known: Sequence[Needs], supply: Supply, rules: ScalingRules) -> int:
+    """Servers that the next burst needs, if it is due before they could come."""
+    price, found = _price_of_one(supply, rules), 0
+    for at, need in enumerate(known):
+        if need.is_on(now):
+            continue
+        if not need.is_known or not is_due(need, now, supply.cold_start_s):
+            break
+        if price_of_early(need, price, supply.price_per_hour / HOUR_S) >= _price_of_cold(need, supply, rules):
+            break
+        found = at + 1
+    return found
+
+
+def _place(needs: Mapping[str, tuple[Needs, ...]], name: str, at: int) -> Needs:
+    known = needs.get(name, ())
+    return known[at] if at < len(known) else Needs()
+
+
+def _steady_needs(
+    needs: Mapping[str, tuple[Needs, ...]],
+    now: float,
+    needed: Mapping[str, int],
+    steady: Mapping[str, Supply],
+    rules: ScalingRules,
+) -> Mapping[str, tuple[Needs, ...]]:
+    found = dict(observe(needs, now, {name: needed[name] for name in steady}, rules.max_bursts))
+    for name, supply in steady.items():
+        rate = supply.price_per_hour * rules.undone_ratio / HOUR_S
+        found[name] = tuple(it if it.rate == rate else replace(it, rate=rate) for it in found.get(name, ()))
+    return found
+
+
+def _steady(
+    now: float, was: int, needed: int, is_held: bool, known: Sequence[Needs], supply: Supply, rules: ScalingRules
+) -> int:
+    """Of a pool that is always there: as many as are needed, at once, and as long as prices or its bursts say."""
+    if needed >= was:
+        late = (
+            at
+            for at in range(was, needed)
+            if at < len(known) and not _has_lasted(True, now, known[at], supply, 0.0, rules)
+        )
+        needed = next(late, needed)
+    else:
+        saving = supply.price_per_hour / HOUR_S
+        kept = (
+            at + 1
+            for at in range(was - 1, needed - 1, -1)
+            if (_is_kept(not is_held, now, known[at], supply, saving, rules) if at < len(known) else is_held)
+        )
+        needed = next(kept, needed)
+    return max(needed, within(supply, _expected(now, known, supply, rules)))
 
 
 def _low_since(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.decisions.cold_start import MOST_KEPT, PHASES, ColdStart, PoolSnapshot, Server, follow
+from serving.decisions.cold_start import MOST_KEPT, PHASES, ColdStart, PoolSnapshot, Server, follow, measured_s
 
 DECIDED = 1000.5
 POD = Server("gpu-a", 1002.0, 1003.0, 1060.0, 1062.0, 1100.0, 1110.0)
@@ -36,6 +36,14 @@ def test_a_phase_whose_end_nobody_saw_is_left_out(server: Server | None, left_ou
     phases = replace(WHOLE, server=server).phases
     assert set(PHASES) - set(phases) == left_out
     assert phases["total"] == 113.5
+
+
+def test_the_measured_one_is_the_median_of_the_last_until_traffic_went_there() -> None:
+    def took(seconds: float, pool: str = "gpu") -> ColdStart:
+        return ColdStart(pool, 1000.0, warm_at=1000.0 + seconds, answered_at=9000.0)
+
+    assert measured_s([ColdStart("gpu", 1000.0), took(40.0, "cpu")], "gpu") is None
+    assert measured_s([took(9000.0), *map(took, (90.0, 200.0, 110.0, 100.0, 120.0))], "gpu") == 110.0
 
 
 def test_clocks_that_differ_make_no_phase_negative() -> None:

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.decisions.cold_start import ColdStart
 from serving.decisions.demand import Demand, Demands
 from serving.decisions.fleet import Load, Supply
-from serving.decisions.sizes import LEAST_GIVE_UP_S, FleetTarget, Sizes, fleet_changes, model_loads, next_fleet
+from serving.decisions.sizes import (
+    LEAST_GIVE_UP_S,
+    FleetTarget,
+    Sizes,
+    as_measured,
+    fleet_changes,
+    model_loads,
+    next_fleet,
+)
 from serving.decisions.wake import Target, next_target
 from serving.settings import ScalingRules
 
@@ -112,6 +121,15 @@ def test_a_shortage_is_not_told_of_a_pool_that_has_just_lost_a_server() -> None:
     assert "a100" not in bed.run(600, 16.0)
 
 
+def test_cold_starts_that_were_measured_count_instead_of_those_that_were_said() -> None:
+    """A card that comes in half a minute pays sooner than one that was said to take two."""
+    pools = {"cpu": CPU, "l4": L4, "a100": A100}
+    bed, quick = (Bed(pools, cpu=1) for _ in range(2))
+    quick.sizes = as_measured(quick.sizes, [ColdStart("l4", 0.0, warm_at=30.0)])
+    seconds = [next(n for n in range(500) if it.run(LOOK_S, 4.0).get("l4")) for it in (bed, quick)]
+    assert seconds[1] < seconds[0] / 2
+
+
 def test_traffic_that_only_some_sizes_may_answer_wakes_the_cheapest_of_them() -> None:
     gpus = {"a100": 0.1, "l4": 0.3}
     bed = Bed({"cpu": CPU, "l4": L4, "a100": A100}, cpu=1)
@@ -169,7 +187,7 @@ def test_of_one_cpu_pool_and_one_gpu_pool_it_decides_as_wake_does(
 ) -> None:
     cpu, gpu = Supply(0.2, 1, 30), Supply(price / 10, 0, 4, float(cold_s), billing_s, has_gpu=True)
     sizes = Sizes({"cpu": cpu, "gpu": gpu}, frozenset({"gpu"}))
-    rules = ScalingRules(hold_s=20.0, cpu_hold_s=30.0, handover_s=10.0)
+    rules = ScalingRules(hold_s=20.0, cpu_hold_s=30.0, handover_s=10.0, max_bursts=0)
     pair, fleet, ready, now = Target(1, 0), FleetTarget({"cpu": 1, "gpu": 0}), 0, 0.0
     came: list[int] = []
     for servers, gpu_only, cpu_only, seconds in walk:

@@ -26,7 +26,7 @@ from serving.cluster.scaler.gateways import (
 from serving.cluster.scaler.state import Result, ScalerState, Traffic
 from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
 from serving.decisions.scaling import Scaling, ScalingInput, step
-from serving.decisions.sizes import Sizes
+from serving.decisions.sizes import Sizes, as_measured
 from serving.settings import SCALING_RULES, ScalingRules
 
 Good = Mapping[str, float]  # by pool: requests answered well since it began
@@ -185,7 +185,8 @@ class Reconciler:
             there=self._cluster.replicas,
             is_there_known=self._cluster.is_settled(),
         )
-        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, self._sizes, self._rules)
+        sizes = as_measured(self._sizes, self._cold_starts)
+        old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, sizes, self._rules)
         self._follow_cold_starts(now)
         self._log_changes(old, now, named.problem)
         self._before = now

@@ -188,6 +188,8 @@ class Candidates:
         old, num_answering = self.bridges[pool], self.num_answering(pool)
         if old is None and num_answering == 0 and not self._catalogue.is_known(pool):
             return  # it may be warm: nobody has heard of it yet
+        if num_answering > 0:
+            self._catalogue.cold_pools.came(pool, now)
         was_there_before = old is None and num_answering > 0
         new = ALWAYS_WARM if was_there_before else step(old or Bridge(), now, num_answering)
         self.bridges[pool] = new

@@ -45,6 +45,9 @@ class ColdPools:
             for name, pool in settings.pools.items()
         }
         self._waits: dict[str, _Wait] = {}
+        self._took_s: dict[
+            str, float
+        ] = {}  # from the first request that wanted a pool to its first server, the last time
 
     def comes_and_goes(self, pool: str) -> bool:
         return pool in self._coming
@@ -80,15 +83,27 @@ class ColdPools:
     def want(self, pool: str, now: float) -> None:
         """Notes a request for a model that it alone serves."""
         wait = self._waits.get(pool)
-        if wait is None or now - wait.last > PATIENCE_S + (self._pools[pool].cold_start_s or 0.0):
+        if wait is None or self._is_stale(pool, wait, now):
             wait = self._waits[pool] = _Wait(now, now)
         wait.last = now
 
+    def came(self, pool: str, now: float) -> None:
+        """Notes that it answers, and how long it was waited for."""
+        wait = self._waits.pop(pool, None)
+        if wait is not None and not self._is_stale(pool, wait, now):
+            self._took_s[pool] = now - wait.began
+
+    def _is_stale(self, pool: str, wait: _Wait, now: float) -> bool:
+        return now - wait.last > PATIENCE_S + (self._cold_start_s(pool) or 0.0)
+
+    def _cold_start_s(self, pool: str) -> float | None:
+        return self._took_s.get(pool, self._pools[pool].cold_start_s)
+
     def retry_after_s(self, pool: str, now: float) -> float:
-        """What is left of its cold start, counted from the first request that wanted it."""
+        """What is left of its cold start, as it took the last time, counted from the first request that wanted it."""
         if pool not in self._coming:
             return RETRY_AFTER_S
-        cold_start_s = self._pools[pool].cold_start_s
+        cold_start_s = self._cold_start_s(pool)
         if cold_start_s is None:
             return LATE_S
         wait = self._waits.get(pool)

@@ -1,0 +1,127 @@
+"""Bursts that are over before a card is there are waited out once two were seen; what lasts is on a card, and a rhythm is foreseen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+import numpy as np
+import pytest
+
+from serving.decisions.bursts import LONGER, SLACK_S, Needs, is_due, keep_s, observe, price_of_early, wait_s
+from serving.decisions.demand import Demands
+from serving.decisions.fleet import Supply
+from serving.decisions.simulate.flow import Floats, FlowOutcome, by_scaler, first_of, flow_of, optimum, play, regret
+from serving.decisions.sizes import Sizes
+from serving.settings import ScalingRules
+
+HOUR = 3600
+RULES = ScalingRules()
+CPU, GPU = Supply(0.2, 1, 4, 40.0), Supply(1.0, 0, 4, 300.0, has_gpu=True)  # a card does ten CPU servers' work
+SIZES = Sizes({"cpu": CPU, "gpu": GPU}, frozenset({"gpu"}))
+
+
+def load(hours: float, calm: float = 0.5, **burst: float) -> Floats:
+    """CPU servers' work of each second; bursts of `high` for `lasting` seconds every `every`."""
+    at = np.arange(int(hours * HOUR))
+    is_burst = (at + burst["every"] / 2) % burst["every"] < burst["lasting"]
+    return np.where(is_burst, burst["high"], calm)
+
+
+def played(work: Floats, sizes: Sizes = SIZES, rules: ScalingRules = RULES) -> tuple[FlowOutcome, float, list[float]]:
+    """What it cost, the regret, and when more cards were asked for."""
+    flow = flow_of(list(work), {name: 10.0 if it.has_gpu else 1.0 for name, it in sizes.supplies.items()})
+    first = first_of(flow, sizes, rules)
+    asked, num_before, woken = by_scaler(sizes, rules, first), 0, []
+
+    def wanted(now: float, demands: Demands) -> Mapping[str, int]:
+        nonlocal num_before
+        found = asked(now, demands)
+        if found["gpu"] > num_before:
+            woken.append(now)
+        num_before = found["gpu"]
+        return found
+
+    outcome = play("scaler", flow, sizes, rules, wanted, first)
+    return outcome, regret(outcome, optimum(flow, sizes, rules, float(len(work)))), woken
+
+
+def test_bursts_of_15_s_every_10_min_wake_for_the_first_two_at_most_and_a_load_that_lasts_is_on_a_card() -> None:
+    _, more_than_best, woken = played(load(6, every=600, lasting=15, high=8.0))
+    assert len(woken) <= 2
+    assert all(at < 1200 for at in woken), "none once two were seen"
+    assert more_than_best <= 1.3
+    began = 1.5 * HOUR
+    *_, (*_, asked_at) = played(np.concatenate([load(1.5, every=600, lasting=15, high=8.0), np.full(200, 8.0)]))
+    longest_s = 15 + 30  # as the meter has it
+    assert began < asked_at <= began + LONGER * longest_s + SLACK_S
+
+
+def test_without_a_memory_of_bursts_each_of_them_wakes_a_card() -> None:
+    work = load(1.5, every=600, lasting=15, high=8.0)
+    assert len(played(work, rules=ScalingRules(max_bursts=0))[2]) >= 7
+
+
+def test_a_day_that_rises_and_falls_costs_little_more_than_the_best_that_was_possible() -> None:
+    generator, at = np.random.default_rng(1), np.arange(3 * HOUR) + 7 * HOUR
+    rate = 6.0 * (1 + 0.8 * np.sin(2 * np.pi * at / (24 * HOUR) - np.pi / 2))
+    many = Sizes({"cpu": Supply(0.2, 1, 30, 40.0), "gpu": GPU}, frozenset({"gpu"}))
+    assert played(generator.poisson(rate * 20) / 20, many)[1] <= 1.3
+
+
+def test_long_bursts_in_a_rhythm_find_their_card_there() -> None:
+    """Without a memory each waits for a cold start."""
+    work = load(2.5, every=1200, lasting=500, high=8.0)
+    by_rhythm, by_prices = (played(work, rules=ScalingRules(max_bursts=most))[0] for most in (16, 0))
+    assert by_rhythm.undone < by_prices.undone / 2
+    assert by_rhythm.charged < by_prices.charged
+
+
+def seen(*bursts: tuple[float, float]) -> Needs:
+    """Each with when it began and ended; the last one goes on."""
+    known: Mapping[str, tuple[Needs, ...]] = {}
+    for began, ended in bursts:
+        for now in np.arange(began, ended + 1, 5.0):
+            known = observe(known, float(now), {"gpu": 1}, 16)
+    return known["gpu"][0]
+
+
+def test_lengths_and_lulls_are_those_between_first_and_last_need() -> None:
+    need = seen((0, 20), (620, 640), (1240, 1250))
+    assert (need.lengths, need.lulls, need.since) == ((20.0, 20.0), (600.0, 600.0), 1240.0)
+    assert seen((0, 20), (40, 60)).lengths == (), "a short lull is no end"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "wait"),
+    [
+        ((20.0, 20.0), LONGER * 20 + SLACK_S),  # over before the card is there
+        ((900.0, 900.0), 5.0),  # long enough: at once
+        ((20.0, 20.0, 20.0, 3600.0), LONGER * 20 + SLACK_S),  # the long one waits for the short ones
+        ((200.0, 3600.0, 3600.0), 5.0),
+    ],
+)
+def test_the_wait_is_the_one_that_would_have_cost_least(lengths: tuple[float, ...], wait: float) -> None:
+    """A card's cold start is 300 s; a second without it costs three of its seconds."""
+    assert wait_s(Needs(lengths), 5.0, cold_start_s=300.0, price=360.0, rate=3.0) == wait
+
+
+@pytest.mark.parametrize(
+    ("lulls", "price_of_cold", "is_kept"),
+    [((400.0, 400.0), 1000.0, True), ((2000.0, 2000.0), 1000.0, False), ((400.0, 400.0, 30_000.0), 1000.0, True)],
+)
+def test_a_card_is_kept_through_lulls_that_cost_less_than_the_next_cold_start(
+    lulls: tuple[float, ...], price_of_cold: float, is_kept: bool
+) -> None:
+    assert (keep_s(Needs(lulls=lulls), 1.0, price_of_cold) > 400.0) == is_kept
+    assert keep_s(Needs(lulls=lulls), 1.0, price_of_cold) < 30_000.0
+
+
+def test_what_comes_in_a_rhythm_is_due_a_cold_start_before() -> None:
+    regular = seen((0, 20), (620, 640), (1240, 1260), (1860, 1880))
+    assert [is_due(regular, 1880.0 + after, 300.0) for after in (100, 290, 310, 590, 650)] == [
+        *(False, False, True, True, False)
+    ]
+    odd = seen((0, 20), (620, 640), (2000, 2020), (2300, 2320))
+    assert not any(is_due(odd, 2320.0 + after, 300.0) for after in range(0, 2000, 50))
+    assert price_of_early(odd, 1.0, 1.0) == inf
