@@ -33,11 +33,13 @@ standard library's docstrings; nets with random weights are realistic in form al
 scikit-learn's two. `python -m scripts.foreign.page write` makes this page from `published-results/foreign-models.json`, which the bench
 writes (`ARGS="--json published-results/foreign-models.json"`).
 """
-CONDITIONS = """Other work kept the machine busy, and
-the bench ran at the lowest priority: its wall seconds are no measure of Tandem; CPU seconds are those of all threads, the Triton that
-tries the model before it is published included. `peak MB` is the largest process of an export, as the system counts it, and MB is the
-folder of the FP32 variant. The framework's own run, making environments and fetching packages are not counted. A difference is the
-largest of any number, beside the largest number of that output; labels are equal or not. FP32 must be within 0.1 %."""
+CONDITIONS = """Other work kept the machine
+busy (on 2026-11-25 at a load average of 20 to 37), and the bench ran at a low priority: its wall seconds are no measure
+of Tandem; CPU seconds are those of all threads, the Triton that tries the model before it is published included.
+`peak MB` is the largest process of an export, as the system counts it, and MB is the folder of the FP32 variant. The
+framework's own run, making environments and fetching packages are not counted; BF16, which OpenVINO computes, was left
+out where its environment was not there. A difference is the largest of any number, beside the largest number of that
+output; labels are equal or not. FP32 must be within 0.1 %."""
 
 
 def columns() -> list[str]:
@@ -52,7 +54,10 @@ def row_line(model: Model, row: Mapping[str, Any]) -> str:
     whence = f"{whence} ({model.weights})" if whence else model.weights
     size = "" if row["size_mb"] is None else f"{row['size_mb']:.1f}"
     differences = "; ".join(f"{name} {_difference(one)}" for name, one in row["differences"].items())
-    whys = [row["reason"], *(f"{name}: {_short(why)}" for name, why in row["refused"].items())]
+    refused = {
+        name: _short(name, why) for name, why in row["refused"].items() if "tandem environment openvino" not in why
+    }
+    whys = [row["reason"], *(f"{name}: {why}" for name, why in refused.items())]
     cells = [
         f"`{model.name}`: {model.what}", whence, model.framework, size, *numbers, ", ".join(row["kept"]), differences,
         "; ".join(filter(None, whys)),
@@ -60,9 +65,9 @@ def row_line(model: Model, row: Mapping[str, Any]) -> str:
     return _joined(cells)
 
 
-def _short(why: str) -> str:
+def _short(name: str, why: str) -> str:
     """What failed, without the way out and how the variant was made."""
-    return why.partition(" refused: ")[2].partition("; allow it")[0] or why
+    return (why.partition(" refused: ")[2].partition("; allow it")[0] or why).removeprefix(f"{name}: ")
 
 
 def _difference(one: Mapping[str, Any]) -> str:
@@ -83,12 +88,15 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
     served = [row for row in rows.values() if not row["reason"]]
     quick = [row for row in served if row["took"]["wall_s"] <= LIMIT_S]
     cheap = [row for row in served if row["took"]["cpu_s"] <= 2 * LIMIT_S]
+    large = [row["name"] for row in served if row["took"]["peak_mb"] > 6 * row["size_mb"] + 2000]
     processors = " and ".join(sorted({row["processor"] for row in rows.values()}))
     dates = sorted({row["date"] for row in rows.values()})
     yield INTRODUCTION
     yield (
         f"**{len(served)} of {len(rows)} are served.** Exported within {LIMIT_S // 60} minutes of wall time: {len(quick)};"
         f" within {2 * LIMIT_S // 60} minutes of CPU time, which is all of two cores: {len(cheap)}."
+        f" Within 6 × the model and 2 GB of memory: {len(served) - len(large)}"
+        f"{f', all but {_named(large)}' if large else ''}."
     )
     yield f"{processors}, 2 cores, {' to '.join(sorted({dates[0], dates[-1]}))}. {CONDITIONS}"
     yield ""
@@ -111,6 +119,10 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
         if model.name in rows:
             yield rows[model.name]["command"]
     yield "```"
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def main(arguments: Sequence[str]) -> int:

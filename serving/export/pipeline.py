@@ -156,7 +156,9 @@ class VariantSearch:
 
     def _why_no_bf16(self) -> str:
         if OPENVINO not in self._job.engines:
-            return "BF16 is computed by OpenVINO, whose environment is not here: tandem environment openvino"
+            return (
+                "BF16 is computed by OpenVINO, which is not here (tandem environment openvino) or left out by --engine"
+            )
         if not has_bf16():
             return "this processor has neither AMX-BF16 nor AVX512-BF16, so that nothing could be proven here"
         return ""
