@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FILES = {name: text.decode() for name, text in read_files().items()}
 PAGES = {
     "index.html": [name for name in FILES if name.endswith(".js") and name != "docs.js"],
-    "docs.html": ["docs.js", "dom.js"],
+    "docs.html": ["docs.js", "dom.js", "key.js", "words.js"],
 }
 
 

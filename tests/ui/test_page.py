@@ -216,3 +216,18 @@ def test_texts_are_compared_with_each_other(page: Page, words: Running) -> None:
     cells = page.js("[...document.querySelectorAll('.similar td')].map(c => c.innerText)")
     assert cells[1:3] == ["1.00", "1.00"]
     assert len(cells) == 12
+
+
+def test_an_endpoint_can_be_tried_on_the_page_of_the_api(page: Page, served: Running) -> None:
+    page.open(f"http://{served.url}/docs")
+    page.wait("document.querySelectorAll('#paths details').length > 20")
+    infer = (
+        "[...document.querySelectorAll('#paths details')].find(d => d.innerText.includes('/v2/models/{model}/infer'))"
+    )
+    page.js(f"{infer}.open = true")
+    page.wait(f"{infer}.querySelector('textarea').value.includes('inputs')", "an example is filled in")
+    page.js(f"{infer}.querySelector('form').requestSubmit()")
+    page.wait(f"{infer}.querySelector('pre')?.textContent.includes('probabilities')", "it is answered")
+    said = page.js(f"{infer}.querySelector('[role=status]').innerText")
+    assert said.startswith("200 ")
+    assert "tandem-request-id" in said
