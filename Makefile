@@ -16,7 +16,7 @@ IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # `make test` has one more than cores: with two, tests that wait for servers left a quarter of two cores idle.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image release chart reference constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image release chart reference docs constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -111,13 +111,16 @@ reference: .venv/.dev ## Regenerate docs/settings.md, docs/cli.md and docs/proto
 	$(PYTHON_HERE) scripts/reference.py write
 	$(PYTHON_HERE) scripts/protocol_table.py write
 
+docs: .venv-docs/.installed ## Build the site of docs/ into site/, with search; a broken link fails it. To read while writing: ARGS=serve
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs $(or $(ARGS),build --strict)
+
 constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
 	$(PYTHON_HERE) -m pip install -q uv
 	.venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --upgrade \
 	  --no-header --no-annotate --no-emit-index-url -q -o constraints.txt
 
 clean: ## Remove environments, results and caches of this clone (not the cache in your home)
-	rm -rf .venv .venv-go .venv-export .venv-clients .venv-clients-older .venv-fuzz results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site .venv .venv-docs .venv-go .venv-export .venv-clients .venv-clients-older .venv-fuzz results dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.local: $(SETUP)
@@ -134,6 +137,9 @@ clean: ## Remove environments, results and caches of this clone (not the cache i
 
 .venv-clients-older/.installed: $(wildcard tests/clients/older/*.txt) scripts/setup.sh
 	@scripts/setup.sh .venv-clients-older tests/clients/older/ && touch $@
+
+.venv-docs/.installed: $(SETUP)
+	@scripts/setup.sh .venv-docs docs && touch $@
 
 .venv-fuzz/.installed: $(SETUP)
 	@scripts/setup.sh .venv-fuzz fuzz && touch $@

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scripts.foreign import page as foreign_page
 
@@ -90,3 +91,19 @@ def test_every_metric_is_on_the_page_of_who_publishes_it(page: str, source: str)
     assert len(names) > 8
     listed = set(re.findall(r"\btandem_[a-z_]+", (ROOT / "docs" / page).read_text("utf-8")))
     assert {f"{name}_total" if is_counter else name for is_counter, name in names} <= listed
+
+
+def leaves(nav: object) -> list[str]:
+    if isinstance(nav, dict):
+        return [leaf for part in nav.values() for leaf in leaves(part)]
+    return [leaf for part in nav for leaf in leaves(part)] if isinstance(nav, list) else [str(nav)]
+
+
+def test_the_site_names_every_page_once() -> None:
+    """Whether links and anchors lead somewhere, `make docs` says, which fails where one does not."""
+    named = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
+    outside = re.findall(r'^    "([\w.-]+\.md)": "(.+)",$', (ROOT / "scripts/docs_site.py").read_text("utf-8"), re.M)
+    assert len(outside) > 10
+    assert all((ROOT / source).is_file() for _, source in outside)
+    there = [*(page.name for page in (ROOT / "docs").glob("*.md")), *(page for page, _ in outside)]
+    assert sorted(named) == sorted(there)

@@ -204,5 +204,5 @@ def tritonserver_below(pid: int) -> int:
 
 def test_the_example_finds_the_text_that_is_nearest(gateway: Gateway) -> None:
     command = [sys.executable, str(ROOT / "examples" / "similar_texts.py"), "--url", gateway.url, "--model", "words"]
-    done = subprocess.run([*command, "red car", "green tree", "a red car"], capture_output=True, text=True, check=True)
-    assert [line.split(maxsplit=1)[1] for line in done.stdout.splitlines()] == ["a red car", "green tree"]
+    done = subprocess.run([*command, "red car", "green tree", "car red"], capture_output=True, text=True, check=True)
+    assert [line.split(maxsplit=1)[1] for line in done.stdout.splitlines()] == ["car red", "green tree"]
