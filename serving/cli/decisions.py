@@ -120,6 +120,18 @@ HEADROOM = click.option(
 )
 @click.option("--seed", default=1, show_default=True, type=int, help="Seed of arrivals, cold starts and noise.")
 @click.option("--picture", type=FILE, help="Also draw the run over time into this SVG file.")
+@click.option(
+    "--flow",
+    is_flag=True,
+    default=None,
+    help="By a flow of work instead of requests, with any number of pools: the regret of the scaler, beside HPA, KEDA, Knative.",
+)
+@click.option(
+    "--recommend",
+    is_flag=True,
+    default=None,
+    help="The same, and which rules of `scaling` would have been charged least.",
+)
 @JSON
 def simulate(**options: Any) -> None:
     """Replay a trace through the code that decides, for the pools in SCENARIO, beside other policies; a what-if."""

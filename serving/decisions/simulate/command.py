@@ -10,15 +10,17 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, log, sqrt
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 from serving.decisions.simulate import arrivals as make
+from serving.decisions.simulate import flow
 from serving.decisions.simulate.arrivals import Arrivals, Bursts
 from serving.decisions.simulate.outcome import Outcome, as_json, table
+from serving.decisions.simulate.rivals import rivals
 from serving.decisions.simulate.run import Draws, simulate
 from serving.decisions.simulate.scenario import POLICIES, Policy, Setting, read_scenario
 from serving.decisions.traces import read_trace
@@ -53,6 +55,8 @@ class SimulateOptions:
     seed: int = 1
     picture: Path | None = None
     as_json: bool = False
+    flow: bool = False
+    recommend: bool = False
     given: frozenset[str] = frozenset()
 
     @staticmethod
@@ -73,6 +77,10 @@ def run(options: SimulateOptions) -> int:
     check(options)
     setting = _setting(options)
     traffic = _traffic(options, setting)
+    if options.flow or options.recommend:
+        return _flow(options, setting, traffic)
+    if setting.more:
+        raise UserError(f"{options.scenario} has more pools than two, which only a flow of work knows: add --flow")
     outcomes: list[Outcome] = []
     for policy in POLICIES:
         if policy.name in (options.policies or _ALL):
@@ -84,6 +92,32 @@ def run(options: SimulateOptions) -> int:
         options.picture.write_text(
             draw(outcomes, f"what-if: {traffic.says}, objective {setting.objective_s:g} s"), encoding="utf-8"
         )
+    return 0
+
+
+def _flow(options: SimulateOptions, setting: Setting, traffic: Traffic) -> int:
+    """The scaler's rule and others' over all pools, by a flow of work."""
+    work, sizes = flow.of_arrivals(traffic.arrivals, setting)
+    rules, first = setting.wake, flow.first_of(work, sizes, setting.wake)
+    rule = {"tandem": flow.by_scaler(sizes, rules, first), **rivals(sizes, first, rules.max_load_ratio)}
+    outcomes = [flow.play(name, work, sizes, rules, wanted, first) for name, wanted in rule.items()]
+    best = flow.optimum(work, sizes, rules, traffic.arrivals.duration_s)
+    said: dict[str, float] = {}
+    if options.recommend:
+        advised, outcome = flow.recommended(work, sizes, rules)
+        outcomes.append(outcome)
+        said = {name: value for name, value in advised.model_dump().items() if value != getattr(rules, name)}
+    if options.as_json:
+        found = [{**asdict(it), "charged": it.charged, "regret": flow.regret(it, best)} for it in (*outcomes, best)]
+        facts = {"version": 1, "is_what_if": True, "scenario": str(options.scenario), "traffic": traffic.says}
+        print(json.dumps({**facts, "seed": options.seed, "rules": found, "scaling": said}, indent=2))
+        return 0
+    print(f"{traffic.says}; what-if by a flow of work: curves and prices are those of {options.scenario}")
+    print(flow.table(outcomes, best))
+    if options.recommend:
+        print("\nscaling: {}  # as it is" if not said else "\nscaling:")
+        for name, value in said.items():
+            print(f"  {name}: {value:g}  # instead of {getattr(rules, name):g}")
     return 0
 
 
@@ -188,6 +222,16 @@ def check(options: SimulateOptions) -> None:
         )
     if options.trace is None and options.copies != 1:
         raise UserError("--copies is for a trace; --rate says how many requests are made")
+    if options.flow or options.recommend:
+        of_requests = {
+            "--policy": options.policies,
+            "--picture": options.picture,
+            "--per-second": options.per_second,
+            "--noise": options.noise_ratio,
+        }
+        for option, given in of_requests.items():
+            if given:
+                raise UserError(f"{option} is for requests one by one, and a flow of work has none; leave it out")
     _check_use(options)
     if options.arrivals == "bursts":
         try:

@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 from serving.decisions.demand import Demand, Demands
 from serving.decisions.fleet import cards, whole
 from serving.decisions.prices import HOUR_S
+from serving.decisions.simulate.arrivals import Arrivals, num_seconds
 from serving.decisions.simulate.outcome import SLOT_S
+from serving.decisions.simulate.scenario import Setting
 from serving.decisions.sizes import FleetTarget, Sizes, next_fleet
+from serving.documents.tables import columns
+from serving.errors import UserError
 from serving.scheduling.bridge import WINDOW_S
+from serving.scheduling.choice import able, that_take
 from serving.settings import ScalingRules
 
 Floats = NDArray[np.float64]
@@ -224,3 +229,79 @@ def flow_of(seconds: Sequence[float], ratios: Mapping[str, float]) -> Flow:
     """`seconds`: work of one second, in servers of a pool whose ratio is 1; `ratios`: how many times as much a pool's server does."""
     each = np.asarray(seconds, float)
     return {pool: each / ratio for pool, ratio in ratios.items()}
+
+
+def of_arrivals(arrivals: Arrivals, setting: Setting) -> tuple[Flow, Sizes]:
+    """The work of a scenario's requests by second. Raises UserError where pools differ in which of them they may answer."""
+    pools = (setting.cpu, setting.gpu, *setting.more)
+    costs: dict[float, list[float]] = {}
+    work = np.zeros((len(pools), num_seconds(arrivals)))
+    for second in range(work.shape[1]):
+        for rows, number in arrivals.asked(second).items():
+            each = costs.get(rows)
+            if each is None:
+                may = able(that_take(pools, rows), rows, setting.objective_s)
+                each = costs[rows] = [it.service.cost_s(rows) if it in may else math.inf for it in pools]
+            if number:
+                work[:, second] += np.array(each) * number
+    ways = {tuple(math.isfinite(it) for it in each) for each in costs.values()}
+    if len(ways) > 1:
+        raise UserError(
+            "requests of some sizes are answered in time by fewer pools than others; a flow of work has one size"
+        )
+    work[~np.isfinite(work).all(axis=1)] = math.inf
+    sizes = Sizes(
+        {it.name: it.supply for it in pools}, frozenset(it.name for it in pools if it.has_gpu), setting.quotas
+    )
+    return {it.name: row for it, row in zip(pools, work, strict=True)}, sizes
+
+
+HEAD = ("rule", "charged", "regret", "servers", "undone", "not done", "wakes", "changes/h")
+
+
+def table(outcomes: Sequence[FlowOutcome], best: FlowOutcome) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            it.name,
+            f"{it.charged:.3f}",
+            f"{regret(it, best):.2f}",
+            f"{it.cost:.3f}",
+            f"{it.undone:.3f}",
+            f"{it.undone_ratio:.3%}",
+            str(it.num_wakes),
+            f"{it.changes_per_hour:.1f}",
+        )
+        for it in outcomes
+    ]
+    rows.append((best.name, f"{best.charged:.3f}", "1.00", *["-"] * 5))
+    return columns([HEAD, *rows], align="<".ljust(len(HEAD), ">"), ruled=True)
+
+
+TRIED: dict[str, tuple[float, ...]] = {
+    "patience_s": (0.0, 5.0, 15.0, 60.0),
+    "hold_s": (0.0, 60.0, 300.0),
+    "change_ratio": (0.5, 1.0, 2.0),
+    "cpu_hold_s": (60.0, 300.0, 900.0),
+    "max_bursts": (0, 16),
+}
+
+
+def recommended(flow: Flow, sizes: Sizes, rules: ScalingRules) -> tuple[ScalingRules, FlowOutcome]:
+    """The rules that would have been charged least for this traffic, one after the other from those that are there."""
+    first = first_of(flow, sizes, rules)
+
+    def tried(it: ScalingRules) -> FlowOutcome:
+        return play("recommended", flow, sizes, it, by_scaler(sizes, it, first), first)
+
+    best, outcome = rules, tried(rules)
+    for name, values in TRIED.items():
+        for value in values:
+            if value != getattr(best, name):
+                other = best.model_copy(update={name: value})
+                found = tried(other)
+                if found.charged < outcome.charged * (1 - LEAST_GAIN):
+                    best, outcome = other, found
+    return best, outcome
+
+
+LEAST_GAIN = 0.005  # of what is charged, before a rule is changed for it

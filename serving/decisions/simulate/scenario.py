@@ -1,4 +1,4 @@
-"""What is to be simulated, from a file: two pools with curves, prices and cold starts, an objective, and the policies that are compared.
+"""What is to be simulated, from a file: pools with curves, prices and cold starts, an objective, and the policies that are compared.
 
 Every name is checked and everything is required that has no harmless default; a number has its unit in its name. Rule: what a scenario says
 is an assumption; nothing of it is taken for measured, so every result is a what-if.
@@ -6,13 +6,14 @@ is an assumption; nothing of it is taken for measured, so every result is a what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from pathlib import Path
 from typing import Literal
 
 from serving.decisions.curves import ALL, Points, read_curves
-from serving.decisions.fleet import Supply
+from serving.decisions.fleet import Quota, Supply
+from serving.documents.nearest import nearest
 from serving.documents.reader import read_document
 from serving.errors import UserError
 from serving.scheduling.bridge import RULES, Rules
@@ -21,6 +22,7 @@ from serving.scheduling.prediction import Service
 from serving.settings import SCALING_RULES, ScalingRules
 
 MAX_NOISE_RATIO = 10.0  # half of all executions would take less than a tenth of their mean; a guess, not measured
+DEVICES = ("cpu", "gpu")
 Scaler = Literal["none", "wake", "always", "demand", "oracle"]
 
 
@@ -64,6 +66,10 @@ class PoolSetting:
     max_replicas: int
     cold_start: ColdStart
     first_replicas: int | None = None
+    has_gpu: bool = False
+    min_billing_s: float = 0.0
+    consolidation_s: float = 0.0
+    servers_per_card: int = 1
     noise_ratio: float = 0.0  # coefficient of variation of the time that an execution takes, around its curve
 
     def __post_init__(self) -> None:
@@ -72,7 +78,16 @@ class PoolSetting:
 
     @property
     def supply(self) -> Supply:
-        return Supply(self.price_per_hour, self.min_replicas, self.max_replicas, self.cold_start.mean_s)
+        return Supply(
+            self.price_per_hour,
+            self.min_replicas,
+            self.max_replicas,
+            self.cold_start.mean_s,
+            self.min_billing_s,
+            self.has_gpu,
+            self.servers_per_card,
+            consolidation_s=self.consolidation_s,
+        )
 
     def at_most(self, max_replicas: int) -> PoolSetting:
         return replace(self, min_replicas=min(self.min_replicas, max_replicas), max_replicas=max_replicas)
@@ -101,6 +116,8 @@ POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
+    """`more`: pools beside those two, which only a flow of work knows (`flow.py`), as it does what they share and how they are billed."""
+
     cpu: PoolSetting
     gpu: PoolSetting
     objective_s: float  # from arrival to answer
@@ -108,6 +125,8 @@ class Setting:
     wake: ScalingRules = SCALING_RULES
     bridge: Rules = RULES
     cooldown_s: float = 300.0  # of `hold`, without a request before the GPU goes: KEDA's default cooldownPeriod
+    more: tuple[PoolSetting, ...] = ()
+    quotas: tuple[Quota, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.objective_s > 0 or not self.rows > 0:
@@ -137,21 +156,26 @@ class _Pool:
     instances: int = 1
     max_batch: int = 1
     noise_ratio: float = 0.0
+    device: Literal["cpu", "gpu"] | None = None  # None: as the pool is called
+    min_billing_s: float = 0.0
+    consolidation_s: float = 0.0
+    servers_per_card: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Pools:
-    cpu: _Pool
-    gpu: _Pool
+class _Quota:
+    pools: tuple[str, ...]
+    max_cards: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Scenario:
     version: Literal[1]
     objective_s: float
-    pools: _Pools
+    pools: dict[str, _Pool]
     rows: float = 1.0
     cooldown_s: float = 300.0
+    quotas: dict[str, _Quota] = field(default_factory=dict)
     wake: ScalingRules = SCALING_RULES
 
 
@@ -160,21 +184,35 @@ def read_scenario(path: Path) -> Setting:
     document = read_document(path, "the scenario")
     read = document.values(_Scenario)
     pools = {}
-    for name, pool in (("cpu", read.pools.cpu), ("gpu", read.pools.gpu)):
+    for name, pool in read.pools.items():
+        if pool.device is None and name not in DEVICES:
+            raise document.wrong(
+                ("pools", name), "say its device, cpu or gpu, where a pool has another name than these"
+            )
         try:
             pools[name] = _setting(name, pool, path.parent)
         except ValueError as error:
             raise document.wrong(("pools", name), str(error)) from None
         except UserError as error:
             raise document.wrong(("pools", name, "curve"), str(error)) from None
+    of_each = [[it for it in pools.values() if it.has_gpu == (device == "gpu")] for device in DEVICES]
+    for device, found in zip(DEVICES, of_each, strict=True):
+        if not found:
+            raise document.wrong(("pools",), f"none has the device '{device}'; one of each is weighed at least")
+    for name, quota in read.quotas.items():
+        if unknown := [pool for pool in quota.pools if pool not in pools]:
+            raise document.wrong(("quotas", name, "pools"), f"no pool '{unknown[0]}'{nearest(unknown[0], pools)}")
+    cpu, gpu = (found[0] for found in of_each)
     try:
         return Setting(
-            pools["cpu"],
-            pools["gpu"],
+            cpu,
+            gpu,
             objective_s=read.objective_s,
             rows=read.rows,
             cooldown_s=read.cooldown_s,
             wake=read.wake,
+            more=tuple(it for it in pools.values() if it not in (cpu, gpu)),
+            quotas=tuple(Quota(frozenset(it.pools), it.max_cards) for it in read.quotas.values()),
         )
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
@@ -195,6 +233,10 @@ def _setting(name: str, pool: _Pool, folder: Path) -> PoolSetting:
         least,
         most,
         ColdStart(*pool.cold_start_s),
+        has_gpu=(pool.device or name) == "gpu",
+        min_billing_s=pool.min_billing_s,
+        consolidation_s=pool.consolidation_s,
+        servers_per_card=pool.servers_per_card,
         noise_ratio=pool.noise_ratio,
     )
     setting.supply  # noqa: B018  (checks itself)
