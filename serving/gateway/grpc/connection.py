@@ -210,8 +210,7 @@ class Connection(asyncio.Protocol):
         method = listener.methods.get(head.path.decode("latin-1"), NO_METHOD)
         call = call_of(head)
         claim = listener.memory.claim()
-        max_bytes = min(listener.limits.max_body_bytes, max(LEAST_BYTES, listener.most_bytes()))
-        rpc = Rpc(self, stream, method, call, claim, max_bytes, self._unpacked)
+        rpc = Rpc(self, stream, method, call, claim, self._max_bytes, self._unpacked)
         self._rpcs[stream] = rpc
         try:
             if head.is_too_large:
@@ -231,6 +230,11 @@ class Connection(asyncio.Protocol):
             self._refuse(rpc, errors.BadRequest("the RPC has no message"))
             return
         touched[rpc] = None
+
+    def _max_bytes(self, size: int) -> float:
+        """Models are asked only where it matters: there may be hundreds."""
+        most = LEAST_BYTES if size <= LEAST_BYTES else max(LEAST_BYTES, self._listener.most_bytes())
+        return min(self._listener.limits.max_body_bytes, most)
 
     def _add(self, rpc: Rpc, data: Data, touched: dict[Rpc, None]) -> None:
         if rpc.is_whole:
@@ -370,7 +374,7 @@ class Connection(asyncio.Protocol):
             )
 
         def unpack() -> bytes:
-            most = int(min(self._listener.limits.max_body_bytes, rpc.max_bytes))
+            most = int(self._max_bytes(LEAST_BYTES + 1))
             return b"".join(decompress(b"".join(message.pieces), coding, most, rpc.claim))
 
         return unpack() if message.size <= HERE_BYTES else await self._listener.threads.run(unpack)

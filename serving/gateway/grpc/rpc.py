@@ -115,10 +115,10 @@ class Rpc:
         method: Method,
         call: Call,
         claim: Claim,
-        max_bytes: float,
+        max_bytes: Callable[[int], float],
         unpack: Callable[[Message, Rpc], Awaitable[bytes]],
     ) -> None:
-        """`max_bytes`: of a message; `unpack`: makes one of its pieces."""
+        """`max_bytes`: that a message of so many may have; `unpack`: makes one of its pieces."""
         self.arrived = perf_counter()
         self.stream = stream
         self.method = method
@@ -285,8 +285,9 @@ class Rpc:
     def _begin(self, flag: int, size: int) -> None:
         if flag > 1:
             raise errors.BadRequest("the message does not begin as gRPC's do")
-        if size > self.max_bytes:
-            raise errors.TooLarge(f"the message has {size} bytes; no model here takes more than {self.max_bytes:.0f}")
+        most = self.max_bytes(size)
+        if size > most:
+            raise errors.TooLarge(f"the message has {size} bytes; no model here takes more than {most:.0f}")
         self._prefix = b""
         self._is_compressed = bool(flag)
         self._left = self._size = size
