@@ -267,7 +267,7 @@ def test_normalising_is_the_arithmetic_that_the_libraries_do() -> None:
 def test_a_caller_may_take_fewer_formats_and_fewer_pixels() -> None:
     gif, image = saved(photograph(9, 9), "GIF"), saved(photograph(10, 10))
     assert decode(gif, PLAIN).shape == (3, 4, 6)
-    with pytest.raises(BadImage, match=r"is none of JPEG, PNG, WEBP$"):
+    with pytest.raises(BadImage, match=r"JPEG, PNG, WEBP$"):
         decode(gif, PLAIN, formats=images.WEB_FORMATS)
     assert decode(image, PLAIN, max_pixels=100).shape == (3, 4, 6)
     with pytest.raises(BadImage, match="unpacks"):

@@ -479,7 +479,7 @@ def test_raw_text_needs_rows(export: Any) -> None:
 
 def test_a_vectorizer_without_a_converter_is_named(export: Any) -> None:
     model = make_pipeline(HashingVectorizer(n_features=32), LogisticRegression()).fit(REVIEWS, [1, 0] * 6)
-    with pytest.raises(UserError, match=r"step hashingvectorizer .* has no converter to ONNX"):
+    with pytest.raises(UserError, match="hashingvectorizer"):
         export(model, example={"text": REVIEWS})
 
 

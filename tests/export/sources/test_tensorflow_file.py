@@ -46,7 +46,7 @@ def test_without_tensorflow_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     (tmp_path / "net.tflite").write_bytes(b"\x1c\x00\x00\x00TFL3")
     assert sources.missing(f"tensorflow:{tmp_path / 'net.tflite'}") == "tensorflow"
-    with pytest.raises(UserError, match=r"needs tensorflow, which is not installed here: .*\[tensorflow\]"):
+    with pytest.raises(UserError, match=r"tensorflow.*\[tensorflow\]"):
         tensorflow_file.load(tmp_path / "net.tflite", SourceOptions(), lambda *_: None)
 
 

@@ -80,7 +80,7 @@ def test_a_model_that_classifies_no_images_says_why_and_the_way_out(
         reply = classify(colours, FILES[0], model)
         assert reply.status == status
         assert says in reply.json()["error"]
-        assert status == 500 or reply.json()["error"].endswith(f"send it tensors at /v2/models/{model}/infer")
+        assert status == 500 or reply.json()["error"].endswith(f" /v2/models/{model}/infer")
 
 
 def test_an_answer_that_is_no_number_fails_alone(colours: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,7 @@ def report(**changes: object) -> Report:
 def test_the_page_says_the_answer_the_number_and_what_is_missing() -> None:
     text = page.markdown(report())
     assert "| INT8 suits CPUs / <b> | **holds** | 2.00×; mlp (batch 1) |" in text
-    assert "**not measured here** | no GPU on this machine" in text
+    assert re.search(r"\*\*not measured here\*\* \| .*no GPU", text)
     assert "| mlp int8 | cpu | 200; 2.00× (2.00..2.00) |" in text
     assert "| mlp fp32 | cpu | 100 |" in text
     assert "| CPU, before the nets | 20 GB/s (no interval) | 30 GB/s (30..30) |" in text
@@ -75,7 +76,7 @@ def test_the_html_page_is_one_file_and_escapes_what_comes_from_outside() -> None
     html = page.render(report(is_partial=True))
     assert "INT8 suits CPUs | &lt;b&gt;" in html
     assert "<b>" not in html
-    assert "Of 2 claims: 1 holds, 1 not measured here." in html
+    assert re.search("2 claims: 1 holds, 1 not measured", html)
     assert '<span class="flag">partial</span>' in html
     assert "src=" not in html
     assert "href=" not in html
