@@ -10,13 +10,17 @@ export function snippet(language, request, pins, hasKey) {
   return { curl: inShell, python: inPython, triton: withTriton }[language](request, pins, hasKey);
 }
 
+const BYTES = "# This request has bytes behind its JSON, which a text cannot show: see “tritonclient”.";
+
 function inShell({ path, body, type, file }, pins, hasKey) {
+  if (!file && typeof body !== "string") return BYTES;
   const headers = [`Content-Type: ${type}`, ...Object.entries(pins).map(([name, value]) => `${name}: ${value}`)].map((line) => ` \\\n  -H ${quoted(line)}`);
   if (hasKey) headers.push(' \\\n  -H "Authorization: Bearer $TANDEM_API_KEY"');
   return `curl -i ${location.origin}${path}${headers.join("")} \\\n  ${file ? `--data-binary @${quoted(file)}` : `-d ${quoted(body)}`}`;
 }
 
 function inPython({ path, body, type, file }, pins, hasKey) {
+  if (!file && typeof body !== "string") return BYTES;
   const headers = Object.entries({ "Content-Type": type, ...pins }).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (hasKey) headers.push('    "Authorization": f"Bearer {os.environ[\'TANDEM_API_KEY\']}",');
   const data = file ? `open(${JSON.stringify(file)}, "rb").read()` : `json.dumps(${python(JSON.parse(body))}).encode()`;

@@ -141,7 +141,7 @@ function tiles(rows, seconds, servers, newest) {
     ["Not answered", all ? percent((all - ok) / all) : "–", ""],
     ["Waiting now", number(now.reduce((n, p) => n + p.queued, 0)), `${number(now.reduce((n, p) => n + p.in_flight, 0))} at servers`],
     ["Servers now", number(now.reduce((n, p) => n + p.servers, 0)), hourly === null ? "" : `${number(hourly)} an hour`],
-    ["Price per million", spent === null ? "–" : ok ? number((spent / ok) * 1e6) : "–", spent === null ? "no prices set" : "all servers"],
+    ["Price per million", spent === null ? "–" : ok ? number((spent / ok) * 1e6) : "–", spent === null ? "no prices set" : "in all"],
   ];
   $("tiles").replaceChildren(...facts.map(([name, value, unit]) => el("div", "", el("dt", name), el("dd", value, " ", el("small", unit)))));
 }

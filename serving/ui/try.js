@@ -2,6 +2,7 @@
 
 import { snippet } from "/ui/code.js";
 import { $, classed, el, pairs, table } from "/ui/dom.js";
+import { decoded } from "/ui/halves.js";
 import { ask as fetchWithKey, hasKey } from "/ui/key.js";
 import { widgetsFor } from "/ui/widgets.js";
 import { duration, number } from "/ui/words.js";
@@ -106,8 +107,8 @@ function pinsOf(value) {
 
 async function one(request, pins) {
   const began = performance.now();
-  const reply = await fetchWithKey(request.path, { method: "POST", headers: { "Content-Type": request.type, ...pins }, body: request.body });
-  const body = await reply.json();
+  const reply = await fetchWithKey(request.path, { method: "POST", headers: { "Content-Type": request.type, ...request.headers, ...pins }, body: request.body });
+  const body = await decoded(reply);
   const took = (performance.now() - began) / 1000;
   const receipt = RECEIPT.filter((h) => reply.headers.has(h)).map((h) => [h, reply.headers.get(h)]);
   const id = reply.headers.get("tandem-request-id");
@@ -199,10 +200,10 @@ function compared(name, [a, b]) {
   const off = left.length === right.length ? Math.max(0, ...left.map((v, i) => (typeof v === "number" ? Math.abs(v - right[i]) : v === right[i] ? 0 : Infinity))) : Infinity;
   const [first, second] = [scoresOf(name, a)?.[0]?.[0], scoresOf(name, b)?.[0]?.[0]];
   const same = off === 0 ? "The same answer, bit for bit" : off / most <= SAME ? `The same answer, to ${number(off, 2)}` : first !== undefined && first === second ? `The same class; scores differ by ${number(off, 2)} at most` : first !== undefined ? `Different classes: ${first} and ${second}` : `Answers differ by ${number(off, 2)} at most`;
-  const word = (ratio, more, less) => (ratio > 1.005 ? `${number(ratio, 2)} × ${more}` : ratio < 0.995 ? `${number(1 / ratio, 2)} × ${less}` : "equal");
+  const word = (ratio, what) => (Math.abs(ratio - 1) > 0.005 ? `${number(ratio, 2)} × ${what}` : what);
   const parts = [same];
-  if (a.backendS && b.backendS) parts.push(`the second was ${word(a.backendS / b.backendS, "as fast", "as slow")} at its server this time`);
-  if (a.price && b.price) parts.push(`costs ${word(b.price / a.price, "as much", "less")}`);
+  if (a.backendS && b.backendS) parts.push(`the second took ${word(b.backendS / a.backendS, "as long")} at its server this time`);
+  if (a.price && b.price) parts.push(`costs ${word(b.price / a.price, "as much")}`);
   return `${parts.join("; ")}.`;
 }
 

@@ -1,7 +1,8 @@
 // What a person fills in for a model, by what it takes: a drawing, an image, texts, a table of features, or any tensors as JSON.
 // Each widget makes `parent` its place, and gives {path, body, type, v2}: v2 is the request where it is one of that protocol.
 
-import { $, classed, el } from "/ui/dom.js";
+import { classed, el } from "/ui/dom.js";
+import { encoded } from "/ui/halves.js";
 
 const REACH = 1.4; // pixels from the pen to where it leaves no ink: strokes two pixels wide, as in the images the model learned from
 const FALL = 1.5; // ink lost per pixel from there inwards; by trial with 13 scripted digits, of which 12 were read right
@@ -302,6 +303,6 @@ class Tensors {
     } catch (error) {
       throw new Error(`this is no JSON: ${error.message}`);
     }
-    return { path: `/v2/models/${model(name)}/infer`, body: JSON.stringify(read), type: JSON_TYPE, v2: read };
+    return { path: `/v2/models/${model(name)}/infer`, ...encoded(read, this.metadata.outputs), v2: read };
   }
 }

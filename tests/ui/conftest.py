@@ -106,7 +106,14 @@ def page(tmp_path: Path) -> Iterator[Page]:
 @contextlib.contextmanager
 def chromium(tmp_path: Path) -> Iterator[Page]:
     port = free_ports(1)[0]
-    words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--remote-debugging-port={port}"]
+    words = [
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--remote-debugging-port={port}",
+    ]
     words.append("--host-resolver-rules=MAP *.example 127.0.0.1")  # as a name that somebody turns to us
     with (tmp_path / "chromium.log").open("wb") as log:
         browser = subprocess.Popen([*words, f"--user-data-dir={tmp_path / 'profile'}"], stdout=log, stderr=log)

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from serving.http_client import Connection, request_bytes
+from serving.local.console import read_status
 from tests.gateway.conftest import SAMPLE
 from tests.ui.conftest import Page, chromium
 
@@ -23,14 +24,17 @@ WIDE, PHONE = (1240, 860), (390, 844)
 
 
 def send(url: str, is_over: threading.Event) -> None:
-    """Up to 60 requests/s, of which some have a deadline that only a fast pool meets, and a few are wrong."""
+    """Up to 60 requests/s, of which a fourth name a pool, some have a deadline, and a few are wrong."""
     connection = Connection(url, 10)
+    pools = list(read_status(url, None)["pools"])
     for number in itertools.count():
         if is_over.is_set():
             return
         headers = {"Content-Type": "application/json"}
         if number % 5 == 0:
             headers["Tandem-Deadline-Ms"] = "40"
+        if number % 4 == 0:
+            headers["Tandem-Pool"] = pools[number // 4 % len(pools)]
         if number % 7 == 0:
             headers["Tandem-Variant"] = "fp32"
         body = b"{}" if number % 211 == 0 else SAMPLE
@@ -63,9 +67,9 @@ def main() -> None:
     sender = threading.Thread(target=send, args=(options.url, is_over), daemon=True)
     sender.start()
     time.sleep(options.seconds)
-    shots = [("live", "live", WIDE, False), ("try", "try/digits", WIDE, False)]
+    shots = [("live", "live", WIDE, False), ("playground", "try/digits", WIDE, False)]
     if options.all:
-        views = [("live", "live"), ("decisions", "decisions"), ("models", "models"), ("try", "try/digits")]
+        views = [("live", "live"), ("decisions", "decisions"), ("models", "models"), ("playground", "try/digits")]
         shots = [
             (f"{name}{'-phone' if size is PHONE else ''}{'-dark' if dark else ''}", view, size, dark)
             for name, view in views

@@ -196,7 +196,12 @@ def test_an_answer_from_two_places_side_by_side_and_as_code(page: Page, served: 
 
 @pytest.mark.parametrize(
     ("name", "widget", "says"),
-    [("double.any", "Features", "y"), ("unbatched.any", "Tensors", "y"), ("digits", "Image", "digits says")],
+    [
+        ("double.any", "Features", "y"),
+        ("unbatched.any", "Tensors", "y"),
+        ("types.any", "Tensors", "0.5"),
+        ("digits", "Image", "digits says"),
+    ],
 )
 def test_whatever_is_served_can_be_tried(page: Page, served: Running, name: str, widget: str, says: str) -> None:
     open_view(page, served, f"try/{name}")
