@@ -69,8 +69,8 @@ def test_whole_messages_that_are_refused_hold_no_more_than_the_budget(short: Spe
 
     with ThreadPoolExecutor(at_once) as senders:
         statuses = set(senders.map(status, range(NUM_CLIENTS)))
-    assert statuses == {"RESOURCE_EXHAUSTED"} if at_once == 1 else statuses <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
-    # Of one message there are three copies while it is taken from gRPC.
+    others = {"UNAVAILABLE", "DEADLINE_EXCEEDED"} if at_once > 1 else set()  # no room, or on a busy machine no time
+    assert {"RESOURCE_EXHAUSTED"} <= statuses <= {"RESOURCE_EXHAUSTED"} | others
     assert peak_bytes(short.running) - before < BUDGET_BYTES + 6 * MESSAGE_BYTES < NUM_CLIENTS * MESSAGE_BYTES / 2
     wait_until(lambda: held_bytes(short) == 0, "all of it is given back")
 
