@@ -119,7 +119,7 @@ def layers(graph: Graph) -> list[onnx.NodeProto]:
 def _few(model: onnx.ModelProto, inputs: Arrays) -> CalibrationRows:
     largest = max(int(np.prod(rows.shape[1:])) for rows in inputs.values())
     max_rows = max(1, min(_MAX_ROWS, _MAX_VALUES // max(1, largest)))
-    return CalibrationRows(model, {name: rows[:max_rows] for name, rows in inputs.items()})
+    return CalibrationRows(model, {name: rows[:max_rows] for name, rows in inputs.items()}, max_rows)
 
 
 def _noise(exact: Sequence[Any], rough: Sequence[Any]) -> float:

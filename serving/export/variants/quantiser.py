@@ -73,9 +73,7 @@ def _ranks(model: onnx.ModelProto) -> dict[str, int]:
     return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}
 
 
-# A histogram keeps every value of every layer of one portion in memory, and is as good with fewer. Guesses, not measured.
-_HISTOGRAM_BATCH_SIZE = 4
-_MAX_HISTOGRAM_ROWS = 128
+_MAX_HISTOGRAM_ROWS = 128  # a histogram is as good with fewer; a guess, not measured
 
 _ORT_WARNINGS, _ORT_ERRORS = 2, 3  # severities of its logger; 2 is what it starts with
 
@@ -181,7 +179,7 @@ def static(
         graph = read(onnx.load_from_string(prepared_fp32))
         options, rows = _options(graph, settings), CalibrationRows(graph.model, calibration)
         if settings.method != "MinMax":
-            rows = CalibrationRows(graph.model, calibration, _HISTOGRAM_BATCH_SIZE, _MAX_HISTOGRAM_ROWS)
+            rows = CalibrationRows(graph.model, calibration, max_rows=_MAX_HISTOGRAM_ROWS)
             options["CalibStridedMinMax"] = rows.batch_size  # of any method: so many rows are in memory at once
         quantize_static(
             str(source),
