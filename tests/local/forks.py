@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VERBS = ("gateway", "triton")
+VERBS = {"gateway", "triton"}
 
 
 class Fork:

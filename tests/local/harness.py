@@ -87,9 +87,9 @@ class Program:
         everything = {**os.environ, **(environment or {})}
         self.process: subprocess.Popen[bytes] | Fork
         with log.open("wb") as output:
-            if command[:3] == TANDEM and command[3] in VERBS:
+            if command[:3] == TANDEM and {*command[3:4]} & VERBS:
                 self.process = Fork("serving.__main__", command[3:], output.fileno(), cwd, everything)
-            elif command[1] == str(SERVE):
+            elif command[1:2] == [str(SERVE)]:
                 self.process = Fork("tests.local.serve", command[2:], output.fileno(), cwd, everything)
             else:
                 self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd, env=everything)
