@@ -251,7 +251,8 @@ class Deployment:
     is_observed: bool  # the controller has seen the newest change
     max_surge: int = 0  # pods above `replicas` while it rolls out
     is_scaled_by_us: bool = False  # annotation: the scaler sets its replicas
-    is_default: bool = False  # `replicas` is what the API server takes a missing number for: nobody has said one
+    # `replicas` may be the one that the API server takes a missing number for: the gates of its pods tell whether anybody asked for it.
+    is_default: bool = False
 
     @classmethod
     def parse(cls, it: Object) -> Deployment:
@@ -273,7 +274,7 @@ class Deployment:
             >= at(it, "metadata", "generation", default=0),
             max_surge=_max_surge(it),
             is_scaled_by_us=annotation(it, SCALED_BY) == SCALER,
-            is_default=_is_default(it),
+            is_default=_is_default(it, PodSpec.parse(at(it, "spec", "template", "spec", default={}))),
         )
 
     @property
@@ -283,12 +284,13 @@ class Deployment:
         return tuple(word.removeprefix(LOAD_MODEL) for word in words if word.startswith(LOAD_MODEL))
 
 
-def _is_default(it: Object) -> bool:
-    """Of a pool that the scaler scales: neither the chart has said a number (it would have noted so) nor anybody through `scale`."""
-    is_said = annotation(it, "tandem-replicas") or any(
-        each.get("subresource") == "scale" for each in at(it, "metadata", "managedFields", default=())
-    )
-    return annotation(it, SCALED_BY) == SCALER and not is_said
+def _is_default(it: Object, spec: PodSpec) -> bool:
+    """Of a pool that the scaler scales from none: one, and the chart has said no number (it would have noted so).
+
+    Whether somebody set it through `scale` the object does not tell: Kubernetes 1.35 lists no such field manager.
+    """
+    is_one = int(at(it, "spec", "replicas", default=1)) == 1 and GATE in spec.gates
+    return is_one and annotation(it, SCALED_BY) == SCALER and not annotation(it, "tandem-replicas")
 
 
 def _max_surge(it: Object) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from serving.cluster.client import ACCOUNT, ApiError, Client, Query, ServiceAccount, UnknownAnswer
 from serving.cluster.objects.fields import POOL, RELEASE
-from serving.cluster.objects.pods import GATE, Deployment
+from serving.cluster.objects.pods import GATE, Deployment, Pod
 from serving.cluster.snapshot import look, with_nodes_of
 from serving.decisions.cold_start import Server
 from serving.errors import EnvironmentFault, TandemError
@@ -56,9 +56,11 @@ def deployments_of_pools(
     return found
 
 
-def _asked_for(it: Deployment) -> int:
-    """Replicas that somebody has asked for. A pool whose pods wait for the scaler begins with one that nobody wanted."""
-    return 0 if it.is_default and GATE in it.spec.gates else it.replicas
+def asked_for(it: Deployment, pods: Iterable[Pod]) -> int:
+    """Replicas that somebody has asked for. A pool whose pods wait for the scaler begins with one that nobody wanted: its gate was never
+    opened."""
+    is_opened = any(GATE not in pod.spec.gates for pod in pods if pod.pool == it.pool)
+    return 0 if it.is_default and not is_opened else it.replicas
 
 
 class ClusterState:
@@ -129,7 +131,9 @@ class ClusterState:
             try:
                 found = look(client, deployments=self._of(POOL)).deployments
                 of_pools = deployments_of_pools(found, self._pools, client.namespace)
-                self.replicas = {pool: _asked_for(it) for pool, it in of_pools.items()}
+                is_any_default = any(it.is_default for it in of_pools.values())
+                pods = (look(client, pods=self._of(POOL)).pods or ()) if is_any_default else ()
+                self.replicas = {pool: asked_for(it, pods) for pool, it in of_pools.items()}
             except TandemError as error:
                 self.is_readable = False
                 is_final = isinstance(error, Unknowable | UnknownAnswer)

@@ -8,23 +8,20 @@ import pytest
 
 from serving.cluster.objects.pods import GATE, SCALED_BY, Deployment, Pod
 from serving.cluster.scaler.apply import Applier, ScaleChange, pods_to_open, scale_changes
-from serving.cluster.scaler.cluster_state import _asked_for
+from serving.cluster.scaler.cluster_state import asked_for
 from serving.cluster.scaler.leader import Leader, LeaderSnapshot
 from tests.cluster.scaler.test_leader import Store
 
 Json = dict[str, Any]
 
 
-def deployment(replicas: int = 1, strategy: Json | None = None, *, is_scaled: bool = True) -> Deployment:
-    fields: list[Json] = [{"manager": "helm", "operation": "Update"}]
-    fields += [{"manager": "tandem", "subresource": "scale"}] if is_scaled else []
+def deployment(replicas: int = 1, strategy: Json | None = None, note: Json | None = None) -> Deployment:
     return Deployment.parse(
         {
             "metadata": {
                 "name": "tandem-gpu",
                 "labels": {"tandem-pool": "gpu"},
-                "annotations": {SCALED_BY: "scaler"},
-                "managedFields": fields,
+                "annotations": {SCALED_BY: "scaler", **(note or {})},
             },
             "spec": {
                 "replicas": replicas,
@@ -93,5 +90,13 @@ def test_a_lease_of_another_shape_is_told_and_ends_nothing() -> None:
 
 
 def test_what_a_new_pool_begins_with_was_asked_for_by_nobody() -> None:
-    assert _asked_for(deployment(is_scaled=False)) == 0
-    assert _asked_for(deployment(2)) == 2
+    assert asked_for(deployment(), []) == 0
+    assert asked_for(deployment(), pods(1)) == 0
+
+
+def test_what_a_scaler_before_this_one_asked_for_is_not_forgotten() -> None:
+    assert asked_for(deployment(), pods(0, opened=1)) == 1
+    assert asked_for(deployment(), pods(1, leaving=1)) == 1, "its node is drained, and the next pod is made already"
+    assert asked_for(deployment(2), pods(2)) == 2
+    assert asked_for(deployment(0), []) == 0
+    assert asked_for(deployment(note={"tandem-replicas": "1"}), pods(1)) == 1, "the chart has said it"

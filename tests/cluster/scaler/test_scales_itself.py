@@ -174,6 +174,12 @@ def test_the_story_of_a_pool_that_the_scaler_scales(
         second.end()
         third.wait_for("sets replicas now")
         assert synced.replicas() == 1
+        # One that begins while a card is there begins with that, and not with none.
+        told = wait_until(
+            lambda: [it for it in third.lines() if it.startswith("published: ")], "it tells its first number"
+        )
+        assert "gpu 1" in told[0]
+        assert synced.replicas() == 1
     finally:
         for it in scalers.programs:
             it.end()
