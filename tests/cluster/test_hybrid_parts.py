@@ -13,7 +13,6 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.cluster.hybrid import container as planned
-from tests.cluster.hybrid.adapter import METRIC, most
 from tests.cluster.hybrid.channels import message
 from tests.cluster.hybrid.container import NotImitated, Places
 from tests.cluster.hybrid.endpoints import PROXY_LATE_S, Known
@@ -22,6 +21,7 @@ from tests.cluster.hybrid.moments import ALONE, BACK, DOWN, NOTICES, UP, of, wro
 from tests.cluster.hybrid.names import AAAA, A, answer, read, ready_addresses
 from tests.cluster.hybrid.probe import Probing
 from tests.cluster.hybrid.quick_day import DAY, GPU_PRICE, bill
+from tests.cluster.hybrid.scalers import LEADS, METRIC, leader, most
 from tests.cluster.hybrid.spent import spent
 from tests.cluster.hybrid.status import Seen, status
 
@@ -234,6 +234,14 @@ def test_of_two_scalers_the_most_counts_and_what_none_says_is_missing() -> None:
     pages = [f'{METRIC}{{pool="a"}} 1.0\n', f'{METRIC}{{pool="a"}} 2.0\n{METRIC}{{pool="b"}} 0.0\n', "", "other 1.0\n"]
     assert most(pages, METRIC) == {"a": 2.0, "b": 0.0}
     assert most([], METRIC) == {}
+
+
+@pytest.mark.parametrize(
+    ("leads", "told"),
+    [({"a": 1, "b": 0}, "a"), ({"a": 0, "b": 0}, None), ({"a": 1, "b": 1}, None), ({}, None)],
+)
+def test_who_leads_is_known_only_where_just_one_says_so(leads: dict[str, int], told: str | None) -> None:
+    assert leader({address: f"{LEADS} {it}\n" for address, it in leads.items()}) == told
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(("wanted_gpu", "replicas_gpu", "pods_gpu", "claims", "cards", "cards_ready", "ready_gpu"), 0)  # fmt: skip

@@ -45,14 +45,15 @@ def values(**more: object) -> Object:
         "poolDefaults.podAnnotations": annotations,
         "scaler.podAnnotations": annotations,
         "scaler.enabled": True,
-        "monitoring.serviceMonitor.enabled": True,
         "networkPolicy.metricsFrom": [{"podSelector": {}}],
         "pools.cpu.enabled": False,
         f"pools.{CPU}": _pool(CPU, "cpu", CPU_REPLICAS),
-        f"pools.{GPU}": _pool(GPU, "gpu", GPU_REPLICAS)
-        | {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]},
+        f"pools.{GPU}": _pool(GPU, "gpu", GPU_REPLICAS) | TOLERATES,
         **more,
     }
+
+
+TOLERATES: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}
 
 
 def _pool(name: str, device: str, replicas: tuple[int, int]) -> Object:
@@ -64,10 +65,9 @@ def _pool(name: str, device: str, replicas: tuple[int, int]) -> Object:
         "coldStartS": COLD_START_S[name],
         "autoscaling": {
             "enabled": True,
-            "by": "wanted",
+            "by": "scaler",
             "minReplicas": least,
             "maxReplicas": most,
-            "beginsAtMinReplicas": True,  # a GPU pool with none
         },
     }
 

@@ -28,7 +28,7 @@ CLAIM = "Karpenter buys a node"
 NODE, NODE_GONE = "the node is there", "no node is left"
 UP: tuple[tuple[str, float, Callable[[Object], bool]], ...] = (
     (WANTED, 60.0, lambda it: (it["wanted_gpu"] or 0) > 0),
-    ("the autoscaler asks for it", 30.0, lambda it: it["replicas_gpu"] > 0),
+    ("its Deployment asks for it", 30.0, lambda it: it["replicas_gpu"] > 0),
     ("its pod waits for a node", 15.0, lambda it: it["pods_gpu"] > 0),
     (CLAIM, 30.0, lambda it: it["claims"] > 0),
     (NODE, 30.0, lambda it: it["cards"] > 0),
@@ -37,7 +37,7 @@ UP: tuple[tuple[str, float, Callable[[Object], bool]], ...] = (
 )
 DOWN: tuple[tuple[str, float, Callable[[Object], bool]], ...] = (
     (NONE_WANTED, 90.0, lambda it: it["wanted_gpu"] == 0),
-    ("the autoscaler takes it back", 30.0, lambda it: it["replicas_gpu"] == 0),
+    ("its Deployment asks for none", 30.0, lambda it: it["replicas_gpu"] == 0),
     ("its Triton has left", 60.0, lambda it: it["pods_gpu"] == 0),
     (NODE_GONE, 90.0, lambda it: it["cards"] == 0 and it["claims"] == 0),
 )

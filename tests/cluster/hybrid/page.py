@@ -27,7 +27,7 @@ MEANS_RPS, SWING = (
 )  # of two days: around where the first GPU pays in that scenario, and where several do
 TEXT = """# A GPU node comes and goes: the story on the clock
 
-What happens when demand rises and falls, on a real control plane with the real scaler, autoscaler, scheduler and Karpenter: [tests on a control plane](cluster-tests.md#real-processes-behind-simulated-pods)
+What happens when demand rises and falls, on a real control plane with the real scaler (`autoscaling.by: scaler`), scheduler and Karpenter: [tests on a control plane](cluster-tests.md#real-processes-behind-simulated-pods)
 says what is real there and what stands in. Nodes are simulated, the GPU pool is [emulated](emulated.md): no time here is a cloud's or a card's. Nobody tells the cluster a number; only the load changes.
 
     python -m tests.cluster.hybrid --report report.json
@@ -57,7 +57,8 @@ The spot notice is the cloud's. {let_go} the shortest notice of a cloud is {noti
 
 Three of four requests are HTTP, and one is gRPC over channels that are kept for the whole run. Clients try nothing again that a gateway has begun. A killed gateway loses what is on its way to it
 ([which is excused](cluster-tests.md#real-processes-behind-simulated-pods), and nothing else).
-The GPU pool begins with no Triton (`autoscaling.beginsAtMinReplicas`), and no node is bought before demand rises.
+The GPU pool's only pod waits for the scaler, which wants none, and no node is bought before demand rises. Of the two scalers the one that set replicas
+was killed, and then the other: the Lease had another holder {hand_overs} later, and a number was told all the time.
 
 ## What the GPU nodes cost
 
@@ -95,7 +96,7 @@ QUICK_DAY = """## A day in {minutes:.0f} minutes, next to a GPU that is always o
 
     python -m tests.cluster.hybrid --day-s {lasting:.0f} --report day.json
 
-Demand rises and falls once between {least:.0f} and {most:.0f} requests a second, {times:.0f} times as fast as in a day, and the same scaler, autoscaler and Karpenter let a GPU node come and go; the hours are read off the machines' own time line. Only demand is sped up:
+Demand rises and falls once between {least:.0f} and {most:.0f} requests a second, {times:.0f} times as fast as in a day, and the same scaler and Karpenter let a GPU node come and go; the hours are read off the machines' own time line. Only demand is sped up:
 the seconds in which a node comes, and in which it is kept when it is needed no more, weigh {times:.0f} times as much as in a day with machines as quick as these (a cloud's take minutes). Prices are made up, and the card is dearer than in the run above.
 Of {requests:,} requests {errors} failed. One that is always on needs no third CPU server; two are there in either case and not counted.
 
@@ -119,6 +120,7 @@ def page(report: Object, of_day: list[Day], quick: Object | None = None) -> str:
         let_go=_let_go(report), notice=NOTICE_S, gpu_price=PRICE_PER_HOUR[GPU], one=bill.one_s, lasting=bill.lasting_s,
         node=bill.node_s, cost=bill.cost, always=bill.always_cost, saving=_saving(bill.cost, bill.always_cost),
         quick_day=_quick_day(quick) if quick else "",
+        hand_overs=" and ".join(f"{it:.1f} s" for it in report["hand_overs_s"]),
         consolidate=CONSOLIDATE_S, days=_days(of_day), verdict=_verdict(of_day),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A day of demand in minutes, through the real scaler, autoscaler and Karpenter: what do GPU nodes that come and go cost, next to one that is always on?
+"""A day of demand in minutes, through the real scaler and Karpenter: what do GPU nodes that come and go cost, next to one that is always on?
 
 Only demand is sped up. Machines, Tritons, Karpenter's looks and the time for which the scaler lets a server stay take what they take in the
 story, and so weigh as many times more than in a day: what is found is more than such a day would take.

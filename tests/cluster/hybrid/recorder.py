@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 
 from tests.cluster.bed.api import Object
 from tests.cluster.bed.cluster import Bed, is_true
-from tests.cluster.hybrid.adapter import Adapter
 from tests.cluster.hybrid.chart import CPU, GPU, NAMESPACE
+from tests.cluster.hybrid.scalers import Scalers
 from tests.cluster.hybrid.watch import Watch
 
 EVERY_S = 0.25
@@ -41,9 +41,9 @@ class Look:
 class Recorder(threading.Thread):
     """Until it is stopped. `looks`: seconds since `began`, whenever something had changed."""
 
-    def __init__(self, bed: Bed, adapter: Adapter, pods: Callable[[], list[Object]], rate: Callable[[], float]) -> None:
+    def __init__(self, bed: Bed, scalers: Scalers, pods: Callable[[], list[Object]], rate: Callable[[], float]) -> None:
         super().__init__(name="recorder", daemon=True)
-        self._adapter, self._pods, self._rate = adapter, pods, rate
+        self._scalers, self._pods, self._rate = scalers, pods, rate
         certificates = bed.layout.certificates
         self._nodes, self._claims, self._deployments = (
             Watch(bed.api, certificates, path, lambda *_: None)
@@ -75,7 +75,7 @@ class Recorder(threading.Thread):
     def look(self) -> Look:
         pods, nodes = self._pods(), [it for it in self._nodes.objects() if "karpenter.sh/nodepool" in _labels(it)]
         of_pool = {pool: [it for it in pods if _labels(it).get("tandem-pool") == pool] for pool in (CPU, GPU)}
-        wanted, demand = self._adapter.wanted, self._adapter.demands.get(CPU)
+        wanted, demand = self._scalers.wanted, self._scalers.demands.get(CPU)
         replicas = {_labels(it).get("tandem-pool"): it["spec"].get("replicas", 1) for it in self._deployments.objects()}
         return Look(
             rate_rps=self._rate(),

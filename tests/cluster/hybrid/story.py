@@ -1,7 +1,6 @@
 """What happens, in which order, and what the clients saw of it: the phases of the run, and the report.
 
-Nobody says how many Tritons there are to be: only the load's rate is turned, and the scaler of the release, the autoscaler and Karpenter do
-the rest. Rule: what is done to the cluster is what an operator, a cloud or bad luck does, through the API server or to a process.
+Nobody says how many Tritons there are to be: only the load's rate is turned, and the scaler of the release and Karpenter do the rest. Rule: what is done to the cluster is what an operator, a cloud or bad luck does, through the API server or to a process.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from serving.local.devices import processor_name
 from tests.cluster.bed.api import Answered, Object, until
 from tests.cluster.bed.cluster import Bed, Failed, is_true
 from tests.cluster.hybrid import chart, moments
-from tests.cluster.hybrid.adapter import Adapter
 from tests.cluster.hybrid.channels import NUM_CHANNELS, Channels, message
-from tests.cluster.hybrid.chart import CPU, GPU, HIGH_RPS, LOW_RPS, NAMESPACE, RELEASE
+from tests.cluster.hybrid.chart import CPU, CPU_REPLICAS, GPU, HIGH_RPS, LOW_RPS, NAMESPACE, RELEASE
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.endpoints import Known
 from tests.cluster.hybrid.excused import GATEWAY_KILLED, UPGRADED
@@ -42,10 +40,11 @@ from tests.cluster.hybrid.moments import (
 from tests.cluster.hybrid.names import TTL_S, Names, ready_addresses
 from tests.cluster.hybrid.pod import Pod
 from tests.cluster.hybrid.recorder import CLAIMS, Recorder
+from tests.cluster.hybrid.scalers import Scalers
 from tests.cluster.hybrid.watch import Watch
 from tests.cluster.release import PROFILES, Release
 
-SCALER_KILLED = "the scaler is killed"
+SCALER_KILLED = "both scalers are killed in turn"
 MAINTAINED, DELETED = "a GPU node is drained for maintenance", "a GPU node is deleted"
 CONSOLIDATED, SPOT_NOTICE = "Karpenter moves to a cheaper node", "a spot notice"
 
@@ -56,12 +55,13 @@ class Story:
     kubelet: Kubelet
     slices: Watch
     load: Load
-    adapter: Adapter
+    scalers: Scalers
     recorder: Recorder
     say: Callable[[str], None]
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)
     marks: dict[str, float] = field(default_factory=dict)  # seconds since the recorder began
     cold_starts: list[Object] = field(default_factory=list)
+    hand_overs_s: list[float] = field(default_factory=list)  # from one scaler that is killed to the other
     is_api_readable: bool | None = None  # by the scaler
 
     @contextmanager
@@ -94,7 +94,12 @@ class Story:
             self.load.start()
         with self.phase("warm on the CPU"):
             time.sleep(5)
-            until(lambda: self.wanted() == 0, "the scaler wants no GPU", 30)
+            until(lambda: self.wanted() == 0, "the scaler wants no GPU", 60)
+            until(
+                lambda: len(self.kubelet.of("triton", CPU)) == CPU_REPLICAS[0] and self.is_settled(),
+                "the CPU pool is there",
+                60,
+            )
             self.is_api_readable = self.ask_scaler("/status")["is_api_readable"]
 
     def play(self) -> None:
@@ -133,11 +138,9 @@ class Story:
             self.bed.start("kube-apiserver")
         # Early: one that has just begun lets no server go for a while, because it cannot know how long that has been there.
         with self.phase(SCALER_KILLED):
-            leaving = (
-                self.allow_cheaper_nodes()
-            )  # about which Karpenter thinks for 17 to 30 s; longer where the API server restarts meanwhile
-            self.kill(*self.kubelet.of("scaler"))
-            until(lambda: self.wanted() is not None, "it tells a number again", 60)
+            self.kill_leader()
+            leaving = self.allow_cheaper_nodes()  # about which Karpenter thinks for 17 to 30 s
+            self.kill_leader()
         with self.phase(CONSOLIDATED):
             self.see_off(leaving, 120)
             until(lambda: self.answers_from(GPU), "answers from the cheaper node", 60)
@@ -161,6 +164,24 @@ class Story:
             rolled = {"rolled": "out", REAL: "true"}
             self.release(**{"gateway.podAnnotations": rolled, f"pools.{CPU}.podAnnotations": rolled}).upgrade()
             until(self.is_settled, "no pod leaves any more", 60)
+
+    def kill_leader(self) -> None:
+        """Of two scalers the one that sets replicas; the other follows, and both are ready again afterwards."""
+        until(lambda: self.scalers.leader is not None, "one scaler leads", 30)
+        before, address = self.lease_holder(), str(self.scalers.leader).partition(":")[0]
+        killed = next(it for it in self.kubelet.of("scaler") if it.ip == address)
+        for it in killed.processes():
+            it.kill()
+        began = time.monotonic()
+        until(lambda: self.lease_holder() not in ("", before), "another scaler leads", 30, every_s=0.1)
+        self.hand_overs_s.append(round(time.monotonic() - began, 2))
+        self.say(f"-- another scaler leads after {self.hand_overs_s[-1]:.1f} s")
+        until(lambda: not self.is_settled(), "its death is noticed", 10)
+        until(self.is_settled, "it is back", 60)
+
+    def lease_holder(self) -> str:
+        lease = self.bed.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}-scaler")
+        return str(lease["spec"].get("holderIdentity") or "")
 
     def kill(self, pod: Pod) -> None:
         for it in pod.processes():
@@ -221,7 +242,7 @@ class Story:
         return claim is None or "deletionTimestamp" in claim["metadata"]
 
     def wanted(self) -> float | None:
-        return self.adapter.wanted.get(GPU)
+        return self.scalers.wanted.get(GPU)
 
     def answers_from(self, pool: str, share: float = 0.0) -> bool:
         """More than a share of what is due in a second, lately."""
@@ -243,7 +264,7 @@ class Story:
         return all("deletionTimestamp" not in it.object["metadata"] and is_true(it.object, "Ready") for it in pods)
 
     def ask_scaler(self, path: str) -> Object:
-        (address,) = ready_addresses(self.slices.objects(), NAMESPACE, f"{RELEASE}-scaler", "metrics")
+        address = ready_addresses(self.slices.objects(), NAMESPACE, f"{RELEASE}-scaler", "metrics")[0]
         with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
             found: Object = json.load(answer)
             return found
@@ -298,6 +319,7 @@ def play(
         "answers": story.answers(),
         "looks": story.recorder.told(),
         "cold_starts": story.cold_starts,
+        "hand_overs_s": story.hand_overs_s,
         "is_api_readable": story.is_api_readable,
         "timeline": timeline,
     }
@@ -323,8 +345,8 @@ def begin(bed: Bed, folder: Path, told: Callable[[str], None], dns_ttl_s: float)
     known = Known(lambda: {port: addresses(f"{RELEASE}-gateway", port) for port in ("http", "grpc")})
     load = Load(known, Channels(known, message("digits", body)), "/v2/models/digits/infer", body, LOW_RPS)
     kubelet = Kubelet(bed, folder, curves, told)
-    adapter = Adapter(bed, RELEASE, (CPU, GPU), lambda: addresses(f"{RELEASE}-scaler", "metrics"))
-    recorder = Recorder(bed, adapter, kubelet.objects, lambda: load.rate_rps if load.is_alive() else 0.0)
-    adapter.start()
+    scalers = Scalers(lambda: addresses(f"{RELEASE}-scaler", "metrics"))
+    recorder = Recorder(bed, scalers, kubelet.objects, lambda: load.rate_rps if load.is_alive() else 0.0)
+    scalers.start()
     recorder.start()
-    return Story(bed, kubelet, slices, load, adapter, recorder, told)
+    return Story(bed, kubelet, slices, load, scalers, recorder, told)
