@@ -319,7 +319,9 @@ def _steady(
         late = (
             at
             for at in range(was, needed)
-            if at < len(known) and not _has_lasted(True, now, known[at], supply, 0.0, rules)
+            if at < len(known)
+            and all(length < supply.cold_start_s for length in known[at].lengths)  # none came in time so far
+            and not _has_lasted(True, now, known[at], supply, 0.0, rules)
         )
         needed = next(late, needed)
     else:
