@@ -26,6 +26,7 @@ from tests.cluster.hybrid.container import ACCOUNT
 from tests.cluster.release import Release
 
 pytestmark = pytest.mark.cluster
+ROOT = Path(__file__).resolve().parents[2]
 NAME = "tandem-keys"
 REAL: Object = {
     "auth.insecureNoAuth": False,
@@ -103,9 +104,8 @@ class HookKubelet:
         ]
         at = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.bed.layout.ports.api)}
         environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **at}
-        root = Path(__file__).resolve().parents[2]
         done = subprocess.run(
-            [*unshare, *words], env=environment, cwd=root, capture_output=True, text=True, timeout=120
+            [*unshare, *words], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120
         )
         return Ran(done.returncode, done.stdout + done.stderr)
 
@@ -175,7 +175,7 @@ def account(bed: Bed, namespace: str, tmp_path: Path) -> Path:
     rendered = bed.helm(
         "template",
         "tandem",
-        str(Path(__file__).resolve().parents[2] / "helm" / "tandem"),
+        str(ROOT / "helm" / "tandem"),
         "-n",
         namespace,
         "-s",
@@ -226,8 +226,30 @@ def test_a_secret_that_lacks_a_key_is_left_alone_and_told(
     assert entries(bed, namespace) == {"keys.json": b"mine"}
 
 
+def test_a_key_is_added_by_the_commands_of_the_page(
+    bed: Bed, namespace: str, kubelet: HookKubelet, account: Path, tmp_path: Path
+) -> None:
+    assert kubelet.run(words(), account).code == 0
+    before = entries(bed, namespace)
+    _, _, rest = (ROOT / "docs" / "keys.md").read_text().partition("leave its other entries:\n\n")
+    commands = "\n".join(line.strip() for line in rest.partition("\n\n")[0].splitlines())
+    assert commands.count("\n") == 2
+    admin = bed.layout.certificates / "admin"
+    user = {"client-certificate": f"{admin}.crt", "client-key": f"{admin}.key"}
+    (tmp_path / "kubeconfig").write_text(json.dumps(bed.kubeconfig_of(user, namespace=namespace)))
+    programs = [str(bed.layout.programs.folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = {"PATH": ":".join(programs), "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    after = entries(bed, namespace)
+    assert {key.name for key in parse(after["keys.json"], "the secret")} == {"api-key", "admin-key", "shop"}
+    assert {name: after[name] for name in ("api-key", "admin-key")} == {
+        name: before[name] for name in ("api-key", "admin-key")
+    }
+
+
 def test_preflight_asks_for_no_secret_that_the_hook_makes(bed: Bed, namespace: str) -> None:
-    chart = Path(__file__).resolve().parents[2] / "helm" / "tandem"
+    chart = ROOT / "helm" / "tandem"
     rendered = bed.helm("template", "tandem", str(chart), "-n", namespace)
     done = subprocess.run(
         [sys.executable, "-m", "serving", "cluster", "preflight", "--namespace", namespace, "--rendered", "-", "--json"],
