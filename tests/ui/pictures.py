@@ -1,4 +1,4 @@
-"""Takes the pictures of the page that README.md shows: `python -m tests.ui.pictures URL FOLDER`, at a `tandem up` that serves digits.
+"""Takes the pictures of the page, and of a report, that README.md shows: `python -m tests.ui.pictures URL FOLDER`, at a `tandem up` that serves digits.
 
 It sends requests meanwhile, at a rate that comes and goes, so that there is something to see; with `--all` every view, in both colour
 schemes and as wide as a phone, for whoever changes the page and wants to look at it.
@@ -20,6 +20,7 @@ from serving.local.console import read_status
 from tests.gateway.conftest import SAMPLE
 from tests.ui.conftest import Page, chromium
 
+REPORT = Path(__file__).parents[2] / "docs" / "reports" / "minilm-verdict.html"
 WIDE, PHONE = (1240, 860), (390, 844)
 
 
@@ -81,6 +82,10 @@ def main() -> None:
             page.look(width, height, is_dark=dark)
             shown(page, options.url, view)
             (options.folder / f"{name}.png").write_bytes(page.picture(is_whole=options.all))
+        page.look(*WIDE, is_dark=False)
+        page.open(REPORT.as_uri())
+        page.wait("document.readyState === 'complete'")
+        (options.folder / "report.png").write_bytes(page.picture(is_whole=False))
         print(json.dumps(page.complaints))
     is_over.set()
     sender.join()
