@@ -62,11 +62,12 @@ METRIC = "def mine(reference, answers, labels):\n    return 0.25\n"
 
 @dataclass(frozen=True)
 class Done:
-    """What an export came to. `code` is the process's."""
+    """What an export came to. `code` is the process's; `said` is all that it wrote, `out` what of it is a result."""
 
     code: int
     said: str
     repository: Path
+    out: str
 
     @property
     def names(self) -> list[str]:
@@ -144,7 +145,7 @@ def run(words: Sequence[str], repository: Path) -> Done:
         code, said = exit_code(result.exception), f"{said}{result.exception}"
     elif isinstance(result.exception, Exception):
         raise result.exception
-    return Done(code, said, repository)
+    return Done(code, said, repository, result.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +208,17 @@ def _opset(done: Done) -> int:
 def _how(done: Done) -> str:
     """How INT8 was made, or why that is not good enough."""
     return done.said + (done.record("model-int8").source if "model-int8" in done.names else "")
+
+
+def _told(done: Done) -> Any:
+    """What is told for programs, if anything is."""
+    if not done.out.startswith("{"):
+        return None
+    told = json.loads(done.out)
+    assert {it["name"]: it["digest"] for it in told["published"]} == {
+        it.name: it.digest for it in Repository(done.repository).variants()
+    }
+    return told["model"], [it["name"] for it in told["published"]], told["refused"]
 
 
 def _is_full_or_refused(done: Done) -> bool:
@@ -313,6 +325,7 @@ ROWS = (
     Row("accepts_worse", ("--worse-is-fine",), lambda done: done.code, 0, WORSE, "digits"),
     Row("is_for_tensorrt", ("--tensorrt",), lambda done: done.record().pools["gpu"].engine, "tensorrt"),
     Row("payload", ("--payload", "new/payload.npz"), lambda _: Path("new/payload.npz").is_file(), True),
+    Row("as_json", ("--json",), _told, ("model", ["model-fp32"], {})),
     Row("keeps_slow", ("--keep-slow",), lambda done: (done.code, done.names), (0, ["model-fp32", "model-int8"]), SLOW, "digits"),
 )  # fmt: skip
 
@@ -386,7 +399,7 @@ def test_engines_are_those_that_are_asked_for_and_never_without_a_gpus(
 ) -> None:
     given: list[set[str]] = []
 
-    def noted(_: object, engines: dict[str, object], __: object) -> int:
+    def noted(_: object, engines: dict[str, object], *__: object, **___: object) -> int:
         given.append(set(engines))
         return 0
 
@@ -448,9 +461,11 @@ def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> N
 
 
 def test_every_field_stands_in_the_table_of_what_reads_it_and_every_kind_is_in_it() -> None:
-    fields = set(command.ExportOptions.__dataclass_fields__)
+    made = {"framework_python"}  # no option: the command makes that environment
+    fields = set(command.ExportOptions.__dataclass_fields__) - made
     assert fields - {"source", "repository", "model", "kind"} == {*checks.OPTIONS}
-    assert {*SourceOptions.__dataclass_fields__} - {"example_name", "is_from_data", "weights"} <= {*checks.OPTIONS}
+    of_source = set(SourceOptions.__dataclass_fields__) - made
+    assert of_source - {"example_name", "is_from_data", "weights"} <= {*checks.OPTIONS}
     kinds = {kind for kind in sources.KINDS if kind not in checks.FINER} | {*checks.HF, *recipes.TRAINED}
     assert kinds | {checks.SPEED, checks.READY_MADE} == {*checks.KINDS}
 
@@ -825,7 +840,7 @@ def test_a_package_that_turns_out_to_be_missing_late_is_named_with_its_extra(
     package: str,
     extra: str,
 ) -> None:
-    def lacks(*_: object) -> int:
+    def lacks(*_: object, **__: object) -> int:
         raise ModuleNotFoundError(f"No module named '{package}'", name=package)
 
     monkeypatch.setattr(command, "run", lacks)
