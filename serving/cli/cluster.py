@@ -64,9 +64,10 @@ def status(**options: Any) -> None:
 @click.option("--secret", required=True, metavar="NAME", help="The Secret; one that is there stays as it is.")
 @NAMESPACE
 @CONTEXT
-def keys(secret: str, context: str | None, namespace: str | None) -> None:
+@JSON
+def keys(secret: str, context: str | None, namespace: str | None, as_json: bool) -> None:
     """Make a Secret with API keys, where there is none: `keys.json` for the gateways, `api-key` and `admin-key`."""
-    sys.exit(room("serving.cluster.keys_secret").run(secret, context, namespace))
+    sys.exit(room("serving.cluster.keys_secret").run(secret, context, namespace, as_json=as_json))
 
 
 @cluster.command()

@@ -23,6 +23,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "tandem cluster campaign loadtest/campaigns/digits.yaml -n tandem",
         "tandem cluster campaign --attach -n tandem",
     ),
+    "tandem cluster keys": ("tandem cluster keys --secret tandem-keys -n tandem",),
     "tandem cluster preflight": (
         "tandem cluster preflight -n tandem --gpu",
         "helm template tandem helm/tandem | tandem cluster preflight -n tandem --rendered -",
@@ -165,7 +166,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             *("trace", "copies", "jitter_s", "arrivals", "rate_rps", "duration_s", "burst_times", "burst_every_s"),
             *("burst_lasting_s", "swing", "seed"),
         ),
-        "What is simulated": ("policies", "objective_s", "noise_ratio", "per_second"),
+        "What is simulated": ("policies", "flow", "recommend", "objective_s", "noise_ratio", "per_second"),
         "What comes of it": ("picture", "as_json"),
     },
 }

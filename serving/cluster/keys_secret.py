@@ -8,6 +8,7 @@ at once the second meets a conflict; and no key is printed.
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -29,10 +30,14 @@ KEYS: Mapping[str, tuple[str, ...]] = {"api-key": (INFER, METRICS), "admin-key":
 CONFLICT = 409
 
 
-def run(secret: str, context: str | None, namespace: str | None) -> int:
+def run(secret: str, context: str | None, namespace: str | None, *, as_json: bool = False) -> int:
     """Exit code 0: there is a Secret with all that a release needs. Raises TandemError."""
     client = connect(context, namespace)
     is_made = make(client, secret)
+    if as_json:
+        told = {"namespace": client.namespace, "secret": secret, "is_made": is_made, "entries": [FILE, *KEYS]}
+        click.echo(json.dumps({"version": 1, **told}, indent=1))
+        return 0
     place = f"secret {secret} of namespace {client.namespace}"
     if is_made:
         scopes = "; ".join(f"{entry}: {', '.join(of)}" for entry, of in KEYS.items())

@@ -207,9 +207,12 @@ def test_its_account_may_make_that_secret_and_no_other(
 
 def test_of_several_at_once_one_makes_the_keys(bed: Bed, namespace: str, kubelet: HookKubelet, account: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
-        ran = list(pool.map(lambda _: kubelet.run(words(), account), range(3)))
+        ran = list(pool.map(lambda _: kubelet.run([*words(), "--json"], account), range(3)))
     assert [it.code for it in ran] == [0, 0, 0], [it.said for it in ran]
-    assert sum("is made" in it.said for it in ran) == 1
+    told = [json.loads(it.said) for it in ran]
+    assert sorted(it["is_made"] for it in told) == [False, False, True]
+    assert all((it["secret"], it["namespace"]) == (NAME, namespace) for it in told)
+    assert all(set(it["entries"]) == set(entries(bed, namespace)) for it in told)
     made = entries(bed, namespace)
     assert {key.name for key in parse(made["keys.json"], "the secret")} == {"api-key", "admin-key"}
     about = bed.api.get(f"/api/v1/namespaces/{namespace}/secrets/{NAME}")["metadata"]
