@@ -162,8 +162,8 @@ def test_status_tells_all_but_nodes_to_whoever_may_look_into_the_namespace(
         told = tandem("status", kubeconfig=sign_in.role(role))
         assert (told.code, told.err) == (0, "")
         assert "pool cpu (cpu): 1 of 1 ready" in told.out
-        unseen = "unknown: this user may not see KEDA's scaled objects, nodes, Karpenter's node claims"
-        assert told.out.splitlines()[-1] == unseen
+        unseen = "KEDA's scaled objects, nodes, Karpenter's node claims, cert-manager's certificates"
+        assert told.out.splitlines()[-1] == f"unknown: this user may not see {unseen}"
 
 
 @pytest.mark.parametrize(
