@@ -32,7 +32,11 @@ class Fork:
         self._lock = threading.Lock()
         self._end, told = os.pipe()  # says its number, and when it has ended its exit code
         request = json.dumps({"module": module, "words": words, "cwd": str(cwd), "environment": dict(environment)})
-        socket.send_fds(_parent(), [request.encode()], [output, told])
+        try:
+            socket.send_fds(_parent(), [request.encode()], [output, told])
+        except BrokenPipeError:  # it has ended; its forks go on
+            _parent.cache_clear()
+            socket.send_fds(_parent(), [request.encode()], [output, told])
         os.close(told)
         self.pid = int(os.read(self._end, 32))
 
@@ -70,7 +74,8 @@ def _parent() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         command = [sys.executable, "-m", "tests.local.forks", str(its.fileno())]
-        process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()])
+        # What a test sends to its own group of processes is not meant for it.
+        process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()], start_new_session=True)
 
     def end() -> None:
         ours.close()
@@ -89,6 +94,8 @@ def _serve(requests: socket.socket) -> None:
     import serving.local.triton  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for those who wait
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends when it is not asked any more
     while True:
         request, (*given,), _, _ = socket.recv_fds(requests, 2**20, 2)
         if not request:
@@ -99,6 +106,8 @@ def _serve(requests: socket.socket) -> None:
             output, told = given
             if (pid := os.fork()) == 0:
                 os.close(told)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 return _become(output, **json.loads(request))
             os.write(told, f"{pid}\n".encode())
             _, status = os.waitpid(pid, 0)
