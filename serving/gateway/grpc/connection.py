@@ -33,7 +33,6 @@ from serving.settings import LimitSettings
 SLICE_BYTES = 32 * 1024
 WRITE_BYTES = 256 * 1024  # to the socket in one go, while it takes them
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than several, as in `upstream.py`
-JOIN_HERE_BYTES = 2**20  # for so many and more CPython gives up its lock while it joins, so that is done on a thread
 # Of answers that a client has not taken: beyond, nothing more is begun for it. A guess, not measured.
 MAX_UNSENT_BYTES = 4 * 2**20
 LOOK_S = 2.0  # between two looks at a connection
@@ -323,7 +322,7 @@ class Connection(asyncio.Protocol):
             if message.is_compressed or len(message.pieces) != 1:
                 pieces = await answer(await self._unpacked(message, rpc), rpc)
             else:
-                whole = cast(bytes, message.pieces[0])
+                whole = _whole(message, rpc)
                 del message
                 pieces = await answer(whole, rpc)
             if rpc.stream in self._rpcs:
@@ -362,9 +361,7 @@ class Connection(asyncio.Protocol):
     async def _unpacked(self, message: Message, rpc: Rpc) -> bytes:
         """In one piece. Raises RequestError where it cannot be unpacked."""
         if not message.is_compressed:
-            if message.size < JOIN_HERE_BYTES:
-                return b"".join(message.pieces)
-            return await asyncio.to_thread(b"".join, message.pieces)
+            return _whole(message, rpc)
         coding = rpc.call.coding
         if coding == b"identity":
             raise errors.BadRequest("the message says that it is compressed, and the RPC has no grpc-encoding")
@@ -539,6 +536,14 @@ class Connection(asyncio.Protocol):
 
 
 NO_METHOD = Method()
+
+
+def _whole(message: Message, rpc: Rpc) -> bytes:
+    """A large one for inference is a view, which its reader takes as well."""
+    if len(message.pieces) != 1:
+        return b"".join(message.pieces)
+    (only,) = message.pieces
+    return cast(bytes, only) if rpc.method.is_inference else bytes(only)
 
 
 def _framed(pieces: Sequence[Piece]) -> list[Piece]:

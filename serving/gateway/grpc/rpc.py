@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from mmap import mmap
 from time import perf_counter
 from typing import Protocol
 
@@ -28,6 +29,8 @@ AHEAD_BYTES = 2**20
 SMALL_PIECE_BYTES = (
     4096  # less is put behind what came before it, or a message of single bytes would take forty times its size
 )
+# A message of more is put together as it comes, in pages of its own: they are taken as they are written, and given back when it is read.
+PLACE_ABOVE_BYTES = 2**20
 UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 PERHAPS_EXPIRED_S = 0.02  # a client that leaves so shortly before its deadline has kept it; a guess, not measured
@@ -90,7 +93,7 @@ class Message:
 
     __slots__ = ("is_compressed", "pieces", "size")
 
-    def __init__(self, pieces: list[bytes | bytearray], size: int, *, is_compressed: bool) -> None:
+    def __init__(self, pieces: list[Piece | bytearray], size: int, *, is_compressed: bool) -> None:
         self.pieces = pieces
         self.size = size
         self.is_compressed = is_compressed
@@ -102,7 +105,7 @@ class Rpc:
     """
 
     __slots__ = (
-        "_ahead", "_is_compressed", "_is_stopping", "_left", "_pieces", "_prefix", "_queue", "_size",
+        "_ahead", "_is_compressed", "_is_stopping", "_left", "_pieces", "_place", "_prefix", "_queue", "_size",
         "_unpack", "_waiter", "_wire", "arrived", "call", "claim", "deadline", "error", "has_begun",
         "has_client_ended", "has_left", "is_whole", "max_bytes", "method", "on_left", "since", "stream",
         "task", "timer", "trailing",
@@ -142,7 +145,8 @@ class Rpc:
         self._left: int | None = None  # of the message that comes
         self._size = 0
         self._is_compressed = False
-        self._pieces: list[bytes | bytearray] = []
+        self._pieces: list[Piece | bytearray] = []
+        self._place: memoryview | None = None  # of a large message, which is put together as it comes
         self._queue: deque[Message] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._is_stopping = False
@@ -240,13 +244,15 @@ class Rpc:
                 self._left -= len(content)
                 self._keep(content)
                 break
-            message = Message(self._pieces, self._size, is_compressed=self._is_compressed)
+            rest, content = content[: self._left], content[self._left :]
             if self._left == self._size:  # it came in one piece, as nearly all do
-                message.pieces = [content[: self._left]]
+                self._pieces, self._place = [rest], None
             else:
-                self._keep(content[: self._left])
-            content = content[self._left :]
-            self._left, self._pieces = None, []
+                self._left = 0
+                self._keep(rest)
+            pieces: list[Piece | bytearray] = self._pieces if self._place is None else [self._place]
+            message = Message(pieces, self._size, is_compressed=self._is_compressed)
+            self._left, self._pieces, self._place = None, [], None
             if self.method.unary is not None:
                 self.is_whole = True
                 return message
@@ -291,8 +297,14 @@ class Rpc:
         self._prefix = b""
         self._is_compressed = bool(flag)
         self._left = self._size = size
+        self._place = memoryview(mmap(-1, size)) if size > PLACE_ABOVE_BYTES else None
 
     def _keep(self, piece: bytes) -> None:
+        """The last bytes that came, which are not in `_left` any more."""
+        if self._place is not None:
+            at = self._size - (self._left or 0) - len(piece)
+            self._place[at : at + len(piece)] = piece
+            return
         last = self._pieces[-1] if self._pieces else None
         if len(piece) >= SMALL_PIECE_BYTES:
             self._pieces.append(piece)
