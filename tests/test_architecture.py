@@ -53,7 +53,7 @@ KEEPERS = {
     "sklearn": {"export"},
     "fastapi": {"gateway"},
     "starlette": {"gateway"},
-    "uvicorn": {"gateway"},
+    "uvicorn": set(),  # the bench starts one
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},

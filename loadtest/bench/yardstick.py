@@ -1,7 +1,7 @@
 """The least that a Python gateway must do, to measure ours against: a body is forwarded to Triton over kept connections, nothing else.
 
 No routing, checks, receipts, metrics or retries; never served to anybody. `UPSTREAM=127.0.0.1:8000` names the Triton.
-Run by `make bench` as `uvicorn loadtest.bench.yardstick:forward` with uvloop and httptools, as the gateway is.
+Run by `make bench` as `uvicorn loadtest.bench.yardstick:forward` with uvloop and httptools.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One request's life. `app.py` builds everything once; the inference path is raw ASGI, everything else FastAPI."""
+"""One request's life. `app.py` builds everything once; the connection calls inference itself, everything else is FastAPI."""

@@ -1,17 +1,15 @@
 """Builds the gateway once, out of its settings, and hands each request to the endpoint that it belongs to.
 
-Raw endpoints (inference) get it at once; everything else goes to a FastAPI app behind a guard (`http/control.py`). What lasts is made here
+Raw endpoints (inference) get it from the connection; everything else goes to a FastAPI app behind a guard. What lasts is made here
 and handed on; only what comes and goes with the fleet (servers, queues, candidates, routes) is made by whoever keeps it.
 """
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from serving import errors
 from serving.gateway import endpoints
 from serving.gateway.access import Access
 from serving.gateway.classify.classifiers import Classifiers
@@ -24,14 +22,13 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.history import History
 from serving.gateway.http import v2
 from serving.gateway.http.connections import Connections
-from serving.gateway.http.endpoint import ENDPOINT, Endpoint, Endpoints
+from serving.gateway.http.endpoint import Endpoint, Endpoints
 from serving.gateway.http.fastapi_app import build
 from serving.gateway.http.guard import Guard
 from serving.gateway.http.infer import Infer
 from serving.gateway.http.openapi import document
 from serving.gateway.http.operator import Operator
 from serving.gateway.http.pages import Pages
-from serving.gateway.http.responses import Receive, Scope, Send, error_response
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.metrics import Metrics, PoolGauge
 from serving.gateway.model_files import Assets
@@ -47,7 +44,7 @@ from serving.settings import GatewaySettings, price_of_one
 
 
 class Gateway:
-    """The ASGI app that clients reach; `admin` is the one of the admin listener. Made inside a running event loop."""
+    """`public` and `admin` are the apps of the two listeners, for all but raw endpoints. Made inside a running event loop."""
 
     def __init__(
         self,
@@ -111,21 +108,8 @@ class Gateway:
         )
         self.endpoints = Endpoints(rows)
         public, admin = endpoints.on_public(rows, admin_here=admin_here), endpoints.on_admin(rows)
-        self._public = self._app("Tandem", public, [])
+        self.public = self._app("Tandem", public, [])
         self.admin = self._app("Tandem admin", admin, public)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint, _ = self.endpoints.find(scope["path"])
-        if endpoint is None or not endpoint.is_raw or scope["method"] not in endpoint.methods:
-            await self._public(scope, receive, send)
-            return
-        scope[ENDPOINT] = endpoint
-        try:
-            await endpoint.handler(scope, receive, send)
-        except Exception:  # or else uvicorn's own answer, which has no form that a client of ours reads
-            logging.getLogger(__name__).exception("a request at %s failed", scope["path"])
-            error = errors.Internal("the gateway failed on this request; its log says why")
-            await error_response(send, error, [], path=scope["path"], close=True)
 
     def start(self) -> None:
         self.catalogue.start()

@@ -1,4 +1,4 @@
-"""Runs the gateway: listening sockets, uvicorn, and a stop that loses no request that was taken.
+"""Runs the gateway: listening sockets, a server for each listener, and a stop that loses no request that was taken.
 
 On SIGTERM or SIGINT readiness drops and every answer asks its client to close; a moment later, when clients that were busy have
 moved on, the sockets close and what is in flight is waited for. A second signal hurries.
@@ -10,25 +10,23 @@ import asyncio
 import contextlib
 import gc
 import logging
-import math
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import uvicorn
 import uvloop
 
 from serving.errors import UserError
 from serving.gateway import ready_file
 from serving.gateway.app import Gateway
-from serving.gateway.http.connection import ClientConnection
+from serving.gateway.http.connection import Intake
 from serving.gateway.http.door import Door
 from serving.gateway.http.origin import VARY, AllowedOrigins, OriginPolicy
-from serving.gateway.http.partial_body import Intake
+from serving.gateway.http.server import LAST_S, Server
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.listeners import let_nobody_in, listen_all
 from serving.keys.key import OWN_KEY, own_key
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
-LAST_S = 0.1  # then nobody new gets in, and whoever just did has this long to send what it came for
-KEEP_ALIVE_S = 75  # longer than the 60 s of common load balancers, which must be the ones to close an idle connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,56 +112,22 @@ def _require_keys_where_others_reach(options: Options) -> None:
             )
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, which would close connections the moment a signal comes."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _server(
-    gateway: Gateway, settings: GatewaySettings, host: str, keys: KeyWatch | None, *, is_operator: bool = False
-) -> _Server:
-    origin = OriginPolicy(host, settings.allowed_hosts, has_keys=keys is not None)
-    return _Server(_config(gateway, settings, origin, is_operator=is_operator))
-
-
-def _config(
-    gateway: Gateway, settings: GatewaySettings, origin: OriginPolicy | None = None, *, is_operator: bool = False
-) -> uvicorn.Config:
+def server_of(
+    gateway: Gateway,
+    settings: GatewaySettings,
+    origin: OriginPolicy | None = None,
+    *,
+    is_operator: bool = False,
+) -> Server:
     """Of the clients' listener, or the operator's."""
-    app: Any = AllowedOrigins(gateway, settings.allowed_origins) if settings.allowed_origins else gateway
-    vary = VARY if settings.allowed_origins else []
-    intake = Intake(
-        settings.limits,
-        gateway.memory,
-        gateway.connections[is_operator],
-        origin,
-        None if is_operator else Door(gateway.inference, settings.limits.max_body_bytes, vary),
-    )
-    return uvicorn.Config(
-        gateway.admin if is_operator else app,
-        loop="none",
-        http=partial(ClientConnection, intake=intake),  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=math.ceil(settings.limits.drain_s),
-    )
+    limits = settings.limits
+    connections = gateway.connections[is_operator]
+    if is_operator:
+        return Server(gateway.admin, None, Intake(limits, gateway.memory, connections, origin), limits.drain_s)
+    origins = AllowedOrigins(settings.allowed_origins) if settings.allowed_origins else None
+    door = Door(gateway.inference, limits.max_body_bytes, [] if origins is None else VARY)
+    intake = Intake(limits, gateway.memory, connections, origin, door, origins)
+    return Server(gateway.public, gateway.endpoints, intake, limits.drain_s)
 
 
 async def _serve(
@@ -177,9 +139,13 @@ async def _serve(
     admin: list[socket.socket],
 ) -> None:
     gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
-    servers = [(_server(gateway, settings, options.host, keys), public)]
+
+    def origin(host: str) -> OriginPolicy:
+        return OriginPolicy(host, settings.allowed_hosts, has_keys=keys is not None)
+
+    servers = [(server_of(gateway, settings, origin(options.host)), public)]
     if admin:
-        servers.append((_server(gateway, settings, options.admin_host, keys, is_operator=True), admin))
+        servers.append((server_of(gateway, settings, origin(options.admin_host), is_operator=True), admin))
     stop = asyncio.Event()
     hurry = asyncio.Event()
 
@@ -209,7 +175,7 @@ async def _serve(
         grpc.let_nobody_in()
     await _first(hurry.wait(), asyncio.sleep(LAST_S))
     for server, _ in servers:
-        server.should_exit = True
+        server.stop()
     if grpc is not None:
         tasks.append(asyncio.create_task(grpc.stop(settings.limits.drain_s)))
     await _first(_hurry(hurry, [server for server, _ in servers], grpc), asyncio.wait(tasks))
@@ -232,16 +198,14 @@ def _grpc_server(
     return GrpcServer(gateway, settings, listeners, admin_here=is_loopback(options.host))
 
 
-async def _hurry(hurry: asyncio.Event, servers: list[_Server], grpc: GrpcServer | None) -> None:
+async def _hurry(hurry: asyncio.Event, servers: list[Server], grpc: GrpcServer | None) -> None:
     """A second signal, whenever it comes, ends the wait for requests in flight: each is told that the gateway is stopping."""
     await hurry.wait()
     if grpc is not None:
         await grpc.stop(0)
     while True:
         for server in servers:
-            server.force_exit = True
-            for task in list(server.server_state.tasks):
-                task.cancel()
+            server.force()
         await asyncio.sleep(LAST_S)  # for one that came in just then
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from serving.gateway.app import Gateway
+from serving.gateway.http.connection import ClientConnection
+from serving.gateway.serve import server_of
 from serving.settings import GatewaySettings
 
 BODY = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
@@ -119,26 +121,60 @@ class Reply:
         return self.headers.get("tandem-error", "")
 
 
+class _Memory(asyncio.Transport):
+    """What a connection writes, without a socket. `whole` is set once that is a response."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.whole = asyncio.Event()
+        self._is_closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+        head, end, body = self.written.partition(b"\r\n\r\n")
+        if end and len(body) >= int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]):
+            self.whole.set()
+
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(parts))
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    abort = write_eof = close
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+
 async def ask(gateway: Gateway, body: bytes = BODY, model: str = "m", **headers: str | float) -> Reply:
-    """As a client would, without a socket."""
-    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
-    out: list[Any] = []
-
-    async def receive() -> Any:
-        if messages:
-            return messages.pop()
-        await asyncio.Event().wait()  # it stays
-        return None
-
-    async def send(message: Any) -> None:
-        out.append(message)
-
-    given = [(name.replace("_", "-").encode(), str(value).encode()) for name, value in headers.items()]
+    """As a client would, without a socket; where it is cancelled, so is what answers it."""
+    server, transport = server_of(gateway, gateway._settings), _Memory()
+    connection = ClientConnection(server)
+    given = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{given}\r\n"
     began = perf_counter()
-    path = f"/v2/models/{model}/infer"
-    await gateway({"type": "http", "method": "POST", "path": path, "headers": given}, receive, send)
-    told = {name.decode(): value.decode() for name, value in out[0]["headers"]}
-    return Reply(out[0]["status"], told, out[1]["body"], perf_counter() - began)
+    connection.connection_made(transport)
+    try:
+        asyncio.get_running_loop().call_soon(connection.data_received, head.encode() + body)
+        await transport.whole.wait()
+    except asyncio.CancelledError:
+        server.cancel()
+        await asyncio.sleep(0)
+        raise
+    finally:
+        connection.connection_lost(None)
+    took_s = perf_counter() - began
+    first, _, rest = transport.written.partition(b"\r\n")
+    lines, _, told = rest.partition(b"\r\n\r\n")
+    said = dict(line.split(": ", 1) for line in lines.decode().split("\r\n"))
+    return Reply(int(first.split(b" ")[1]), said, told, took_s)
 
 
 async def until(happened: Callable[[], Any], what: str) -> None:

@@ -31,14 +31,14 @@ def test_a_listener_serves_what_the_table_says_and_nothing_else(admin_here: bool
     gateway = built(admin_here=admin_here)
     rows = gateway.endpoints.rows
     assert routes(gateway.admin) == served([row for row in rows if row.listener in (OPERATOR, BOTH)])
-    assert routes(gateway._public) == served([r for r in rows if admin_here or r.listener in (CLIENTS, BOTH)])
+    assert routes(gateway.public) == served([r for r in rows if admin_here or r.listener in (CLIENTS, BOTH)])
 
 
 @pytest.mark.parametrize("admin_here", [True, False])
 def test_the_documents_describe_every_endpoint_that_does_more_than_refuse_and_no_other(admin_here: bool) -> None:
     gateway = built(admin_here=admin_here)
     described = {row.path for row in gateway.endpoints.rows if row.operation is not None}
-    shown = document_of(gateway._public if admin_here else gateway.admin)["paths"]
+    shown = document_of(gateway.public if admin_here else gateway.admin)["paths"]
     assert shown.keys() == described
     clients = {p for p, item in shown.items() if "not here" in str([o.get("description") for o in item.values()])}
     theirs = {row.path for row in gateway.endpoints.rows if row.listener == CLIENTS and row.operation is not None}

@@ -12,8 +12,9 @@ from typing import Any
 import uvloop
 
 from serving.gateway.app import Gateway
+from serving.gateway.http.server import Server
 from serving.gateway.listeners import listen
-from serving.gateway.serve import _config, _Server
+from serving.gateway.serve import server_of
 from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, gateway_of
 
@@ -75,7 +76,7 @@ class Wire:
     """`reached`: bodies of the inferences that came to Triton."""
 
     gateway: Gateway
-    server: _Server
+    server: Server
     port: int
     reached: list[bytes] = field(default_factory=list)
 
@@ -101,7 +102,7 @@ class Wire:
 
     @property
     def num_connections(self) -> int:
-        return len(self.server.server_state.connections)
+        return len(self.server.connections)
 
 
 @asynccontextmanager
@@ -131,13 +132,13 @@ async def wire(
     listener = listen("127.0.0.1", 0)
     triton = OddTriton(infer, models=list(models), max_batch=max_batch)
     async with gateway_of({"cpu": [triton]}, limits=limits) as gateway:
-        server = _Server(_config(gateway, settings))
+        server = server_of(gateway, settings)
         serving = asyncio.create_task(server.serve([listener]))
         reached.clear()  # the gateway measures each model once
         try:
             yield Wire(gateway, server, listener.getsockname()[1], reached)
         finally:
-            server.should_exit = True
+            server.stop()
             await serving
 
 

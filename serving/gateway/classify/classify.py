@@ -42,7 +42,7 @@ class Classify(Surface):
         self._limits = limits
 
     async def handle(self, exchange: HttpExchange) -> Response:
-        name = exchange.scope["path"].removeprefix(PREFIX)
+        name = exchange.request.head.path.removeprefix(PREFIX)
         route = exchange.route = self.inference.routes.of(name, "", exchange.headers, exchange.caller)
         exchange.check_headers()
         classifier = await self._classifiers.of(route.destinations[0].decision.variant, route.name)
@@ -69,8 +69,8 @@ class Classify(Surface):
 
     async def _read(self, exchange: HttpExchange, classifier: Classifier, name: str) -> classify.Request:
         limits, headers = self._limits, exchange.headers
-        chunks = await read_body(headers, exchange.receive, limits.max_body_bytes, self._threads, exchange.claim)
-        query = exchange.scope.get("query_string", b"")
+        chunks = await read_body(exchange.request, limits.max_body_bytes, self._threads, exchange.claim)
+        query = exchange.request.head.query
 
         def read() -> classify.Request:
             body = b"".join(chunks)

@@ -13,6 +13,8 @@ from typing import NamedTuple, cast
 
 import httptools
 
+from serving.gateway.eager import Pending, own_task
+
 JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one; a guess, not measured
 # An answer is one piece up to here; a longer one stays in the pieces that it came in, since nobody is answered while it is copied.
 WHOLE_BYTES = 128 * 1024
@@ -45,25 +47,39 @@ class Answer(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """One socket. `ask` may be called again once its future is done."""
+    """One socket. `ask` may be called again once its answer is there."""
 
-    __slots__ = ("answer", "closed", "give_up_at", "header_length", "parser", "parts", "target", "transport")
+    __slots__ = (
+        "answer",
+        "closed",
+        "give_up_at",
+        "header_length",
+        "parser",
+        "parts",
+        "result",
+        "stays",
+        "target",
+        "transport",
+    )
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.parser = httptools.HttpResponseParser(self)
         self.parts: list[bytes] = []
         self.header_length: int | None = None
-        self.answer: asyncio.Future[Answer] | None = None
+        self.answer: Pending[Answer] | None = None
+        self.result: Answer | None = None  # of which all has come, in this read
+        self.stays = True  # open behind `result`
         self.give_up_at = 0.0
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float) -> asyncio.Future[Answer]:
+    def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float) -> Pending[Answer]:
         """Sends a request; the head goes out in one write, because Triton mistakes one that is split inside the path."""
-        answer = self.answer = self.target.loop.create_future()
+        answer: Pending[Answer] = Pending()
+        self.answer = answer
         self.target.busy.add(self)
         self.give_up_at = give_up_at
         if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW_BYTES:
@@ -82,27 +98,35 @@ class Connection(asyncio.Protocol):
         self.parts.append(body)
 
     def on_message_complete(self) -> None:
-        answer, self.answer = self.answer, None
         parts = self.parts
         if len(parts) != 1 and sum(map(len, parts)) <= WHOLE_BYTES:
             parts = [b"".join(parts)]
-        result = Answer(self.parser.get_status_code(), self.header_length, parts[0], tuple(parts[1:]))
-        self.parts, self.header_length = [], None
-        if answer is None:
+        if self.answer is None or self.result is not None:
             self.close()  # bytes nobody asked for: this connection is out of step
-            return
-        self.target.release(self, self.parser.should_keep_alive())
-        if not answer.done():
-            answer.set_result(result)
+        else:
+            self.result = Answer(self.parser.get_status_code(), self.header_length, parts[0], tuple(parts[1:]))
+            self.stays = self.parser.should_keep_alive()
+        self.parts, self.header_length = [], None
 
     # -- asyncio calls these --------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self.target.num_heard += 1
+        target, wrong = self.target, ""
+        target.num_heard += 1
         try:
             self.parser.feed_data(data)
         except (httptools.HttpParserError, ValueError) as error:
-            self.fail(f"Triton's answer is not HTTP: {error}")
+            wrong = f"Triton's answer is not HTTP: {error}"
+        result, answer = self.result, self.answer
+        if result is not None and answer is not None:  # whoever waits for it goes on here, and may use this connection
+            self.result = self.answer = None
+            target.release(self, self.stays and not wrong)
+            if not answer.done():
+                answer.set_result(result)
+                if answer.then is not None:
+                    answer.then()
+        elif wrong:
+            self.fail(wrong)
 
     def eof_received(self) -> None:
         self.fail("Triton closed the connection")
@@ -116,7 +140,7 @@ class Connection(asyncio.Protocol):
             self.transport.abort()  # what was not sent yet is not wanted any more
         self.close()
         if answer is not None and not answer.done():
-            answer.set_exception(Lost(reason, timed_out=timed_out, silent=silent))
+            answer.fail_soon(Lost(reason, timed_out=timed_out, silent=silent))
 
     def close(self) -> None:
         if not self.closed:
@@ -152,6 +176,7 @@ class Target:
 
     async def connect(self) -> Connection:
         """A new connection. Raises Lost."""
+        await own_task()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
                 _, connection = await self.loop.create_connection(lambda: Connection(self), self.host, self.port)

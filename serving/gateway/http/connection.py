@@ -1,29 +1,38 @@
-"""The client's connection: uvicorn's, made strict about heads, time limits and framing, with a one-write answer.
+"""The client's connection: a protocol around `framing.py`, with time limits, backpressure, answers in order and a lingering close.
 
-`respond` writes a small response in one go, and `tell_when_gone` hears of a client's end. The ASGI way costs two calls, a look at every
-header and two writes, hence one system call and one packet more, per request: about a fifth of what a request costs the gateway (`make
-bench`); and a task beside each request that waits. Where the connection is not one that this file knows, or the client is slow, both say
-so and the caller does it the ASGI way. Rule: a request that comes in one read makes no timer and no object here; the others have
-`partial_body.py`.
+A small answer is one write. A whole request whose head came before byte for byte is not parsed again: clients repeat theirs, and a look-up
+costs a tenth of a parser. Rules: one request is answered at a time; one that comes in one read makes no timer and no object but itself, the
+others have `partial_body.py`; an answer before its request's end closes the connection, or what is left would be read as the next request.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
-
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from typing import Protocol, cast
 
 from serving import errors
-from serving.gateway.http import head
-from serving.gateway.http.partial_body import Incoming, Intake
+from serving.gateway.eager import EagerTask, Pending
+from serving.gateway.http.connections import Connections
+from serving.gateway.http.door import Door
+from serving.gateway.http.endpoint import Endpoint
+from serving.gateway.http.framing import END, HEAD_END, Event, Framing, Head
+from serving.gateway.http.origin import AllowedOrigins, OriginPolicy
+from serving.gateway.http.partial_body import Incoming
 from serving.gateway.http.responses import error_head
 from serving.gateway.request.route import Congestion
+from serving.protocol.memory import Memory
+from serving.settings import LimitSettings
 
-MAX_BYTES = 64 * 1024  # a larger response is not copied for one write, and needs ASGI's flow control
+JOIN_BELOW_BYTES = 64 * 1024  # a longer answer is not copied for one write
+WRITE_BYTES = 256 * 1024  # of a long answer, before others have their turn; what asyncio reads at once, too
+HIGH_WATER_BYTES = (
+    64 * 1024
+)  # of a body that nobody reads, or of requests that wait for their turn: then the client has to wait
+KEEP_ALIVE_S = 75.0  # longer than the 60 s of common load balancers, which must be the ones to close an idle connection
 # Who is refused while it still sends gets this long, and may send this much, so that it comes to read why: closed at once, its system
 # would throw the answer away. nginx waits 30 s; the bytes are those of the largest body. Guesses, not measured.
 LINGER_S = 10.0
@@ -32,482 +41,617 @@ LINGER_BYTES = 64 * 2**20
 # Of a request that is refused: reading past so many costs less than a new connection; a guess, not measured.
 MOST_SKIPPED_BYTES = 2**20
 LEAVES_IT = frozenset({b"transfer-encoding", b"expect", b"origin"})  # in a head: the app knows how to refuse it
-H2C = frozenset({b"h2c"})  # what Java's client offers first; RFC 9110, 7.8: an upgrade may be ignored
-OF_AN_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
+# Heads that came, and their lengths: clients have a few each. At most 4 MB of them with what was read; guesses, not measured.
+MAX_KNOWN, MAX_KNOWN_BYTES = 512, 2048
+CLOSE = b"connection: close\r\n\r\n"
 
 
-def respond(send: Callable[..., Any], head: bytes, body: bytes, *, close: bool) -> bool:
-    """Writes a whole response to the client of `send`: `head` from the status line to its last header line, CRLF included.
+@dataclass(slots=True)
+class Intake:
+    """What one listener takes in, and from whom. `memory`: of all listeners."""
 
-    True where that is done (or the client has gone), False where nothing was written.
-    """
-    cycle = getattr(send, "__self__", None)
-    if (
-        type(cycle) is not RequestResponseCycle
-        or cycle.response_started
-        or len(body) > MAX_BYTES
-        or cycle.flow.write_paused
-    ):
-        return False
-    if cycle.disconnected:
-        return True
-    for name, value in cycle.default_headers:  # date
-        head += b"%b: %b\r\n" % (name, value)
-    close = close or not cycle.keep_alive
-    cycle.transport.write(head + (b"connection: close\r\n\r\n" if close else b"\r\n") + body)
-    cycle.response_started = cycle.response_complete = True
-    cycle.message_event.set()
-    if close:
-        cycle.keep_alive = False
-        cycle.transport.close()
-    cycle.on_response()
-    return True
+    limits: LimitSettings
+    memory: Memory
+    connections: Connections
+    origin: OriginPolicy | None = None  # None: whoever asks, by whatever name
+    door: Door | None = None
+    origins: AllowedOrigins | None = None  # None: pages of no other site may ask
+    heads: dict[bytes, tuple[str, Head]] = field(default_factory=dict)  # that came before, each at an address
 
 
-class _Lingering:
-    """The transport of a response that comes before its request's end: closing it waits for the client to have read the answer."""
+class Server(Protocol):
+    """Who has the connections of one listener."""
 
-    def __init__(self, connection: ClientConnection) -> None:
-        self._connection = connection
+    intake: Intake
+    connections: set[ClientConnection]
+    running: set[EagerTask]
+    date_line: bytes
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection.transport, name)
+    def endpoint_of(self, head: Head) -> Endpoint | None:
+        """Who answers such a request directly; None: an ASGI app does."""
 
-    def close(self) -> None:
-        self._connection.linger()
-
-
-class _NoCycle:
-    """Stands for a request whose upgrade is ignored, until the parser has ended with it; `before` is the one before it."""
-
-    response_complete = True
-
-    def __init__(self, before: RequestResponseCycle) -> None:
-        self.before = before
+    def bridge(self, request: Request) -> None:
+        """Has the app answer it. Nothing is raised."""
 
 
-class _Nothing:
-    """A body that is thrown away as it comes."""
-
-    def __iadd__(self, _: bytes) -> _Nothing:
-        return self
-
-    def __len__(self) -> int:
-        return 0
-
-
-class _Refused:
-    """Stands for a request that is refused by its head: its answer, `lines` and `text`, is written when its body is over."""
+class Request:
+    """One request, from its head to its answer. `chunks`: of its body, as far as it has come; `lines`: of every answer to it."""
 
     __slots__ = (
-        "body",
-        "disconnected",
-        "ends_at",
-        "headers",
-        "keep_alive",
+        "_on_gone",
+        "_waiting",
+        "body_size",
+        "chunks",
+        "connection",
+        "error",
+        "has_left",
+        "head",
+        "incoming",
+        "is_answered",
+        "is_continued",
+        "is_whole",
         "lines",
-        "more_body",
-        "response_complete",
-        "scope",
-        "text",
     )
-    message_event = asyncio.Event()  # for which nobody waits
 
-    def __init__(self, scope: Any, headers: dict[bytes, bytes], lines: bytes, text: bytes, ends_at: float) -> None:
-        self.scope = scope
-        self.headers = headers
+    def __init__(self, connection: ClientConnection, head: Head) -> None:
+        self.connection = connection
+        self.head = head
+        self.chunks: list[bytes] = []
+        self.body_size = 0
+        self.is_whole = False
+        self.incoming: Incoming | None = None  # where it did not come in one read
+        self.error: errors.RequestError | None = None  # for which the rest of it is not read
+        self.has_left = False  # its client
+        self.is_answered = False
+        self.is_continued = not head.expects_continue
+        self.lines = b""
+        self._waiting: Pending[errors.RequestError | None] | None = None
+        self._on_gone: Callable[[], None] | None = None
+
+    @property
+    def keep_alive(self) -> bool:
+        return self.is_whole and self.error is None and self.head.keep_alive
+
+    # -- for whoever answers it ---------------------------------------------------------------------------------------
+
+    async def more(self) -> None:
+        """Waits until more of the body has come, its end, or its client has left. Raises what is wrong with it."""
+        if self.error is not None:
+            raise self.error
+        if self.is_whole or self.has_left:
+            return
+        connection = self.connection
+        if not self.is_continued:
+            self.is_continued = True
+            connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection.resume_reading()
+        self._waiting = Pending()
+        try:
+            error = await self._waiting
+        finally:
+            self._waiting = None
+        if error is not None:
+            raise error
+
+    def listen(self, tell: Callable[[], None]) -> None:
+        """`tell` is called when the client has gone; at once where it has."""
+        self._on_gone = tell
+        if self.has_left:
+            tell()
+        else:
+            self.connection.hear()
+
+    def ignore(self) -> None:
+        """Nobody wants to hear of that any more."""
+        self._on_gone = None
+
+    def respond(self, head: bytes, body: bytes, *, close: bool) -> bool:
+        """Writes a whole response: `head` from the status line to its last header line, CRLF included.
+
+        False where it is long or its client slow, so that nothing was written: then `respond_slowly` does.
+        """
+        return self.connection.respond(self, head, body, close=close)
+
+    async def respond_slowly(self, head: bytes, parts: Sequence[bytes], *, close: bool) -> None:
+        """The same as fast as the client reads; others have their turn meanwhile."""
+        await self.connection.respond_slowly(self, head, parts, close=close)
+
+    # -- for its connection -------------------------------------------------------------------------------------------
+
+    def feed(self, piece: bytes) -> None:
+        self.chunks.append(piece)
+        self.body_size += len(piece)
+        if self._waiting is not None:
+            self._wake()
+        elif self.body_size > HIGH_WATER_BYTES and not self.is_answered:
+            self.connection.pause_reading()
+
+    def end(self) -> None:
+        self.is_whole = True
+        self._wake()
+
+    def stop(self, error: errors.RequestError) -> None:
+        """The rest will not be read; the first that is wrong counts."""
+        if self.error is None:
+            self.error = error
+            self._wake()
+
+    def leave(self) -> None:
+        self.has_left = True
+        if self.incoming is not None:
+            self.incoming.release()
+        self._wake()
+        if self._on_gone is not None:
+            self._on_gone()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_soon(None if self.has_left else self.error)
+
+
+class _Skipped:
+    """A request that was refused by its head: its answer, `lines` and `text`, is written when its body is over."""
+
+    __slots__ = ("lines", "text", "timer")
+
+    def __init__(self, lines: bytes, text: bytes) -> None:
         self.lines = lines
         self.text = text
-        self.body = _Nothing()
-        self.ends_at = ends_at  # of the loop: its body may take so long
-        self.more_body = self.keep_alive = True
-        self.disconnected = self.response_complete = False
+        self.timer: asyncio.TimerHandle | None = None  # where its body does not come in one read
 
 
-class ClientConnection(HttpToolsProtocol):
-    """Answers one request after the other, so that one at most waits to hear that its client has gone."""
+class ClientConnection(asyncio.Protocol):
+    __slots__ = (
+        "_address",
+        "_arriving",
+        "_congestion",
+        "_current",
+        "_drained",
+        "_framing",
+        "_heads",
+        "_host",
+        "_idle_until",
+        "_ignores_input",
+        "_incoming",
+        "_intake",
+        "_is_counted",
+        "_is_lingering",
+        "_is_stopping",
+        "_loop",
+        "_num_discarded",
+        "_num_queued_bytes",
+        "_queue",
+        "_refusal",
+        "_server",
+        "_skipped",
+        "_timer",
+        "_transport",
+        "client",
+        "is_reading_paused",
+        "server_address",
+    )
 
-    on_gone: Callable[[], None] | None = None
+    _transport: asyncio.Transport
+    client: tuple[str, int] | None
+    server_address: tuple[str, int] | None
 
-    def __init__(self, *args: Any, intake: Intake, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._intake = intake
-        self._origin = intake.origin
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        intake = self._intake = server.intake
+        self._heads = intake.heads
         self._congestion = Congestion() if intake.door is None else intake.door.congestion
-        self._max_head = intake.limits.max_head_bytes
-        self._max_headers = intake.limits.max_headers
+        self._loop = asyncio.get_running_loop()
+        self._framing: Framing | None = None  # made when it is needed
+        self._arriving: Request | None = None  # whose body has not ended
         self._incoming: Incoming | None = None  # the head or body that has begun and not ended
-        self._holding: list[Incoming] = []  # those whose bodies are held until they are answered
+        self._current: Request | None = None  # that is answered now
+        self._queue: deque[Request] | tuple[()] = ()  # those behind it
+        self._num_queued_bytes = 0
+        self._skipped: _Skipped | None = None
         self._refusal: errors.RequestError | None = None  # to be said after the answers that are under way
         self._ignores_input = False  # what comes is thrown away
         self._is_lingering = False  # all is said, and the client has not left
+        self._is_stopping = False
         self._num_discarded = 0
-        self._read_size = 0
-        self._has_refused = False  # in this read
-        self._read = b""  # what has come of a head, and before it in the same read
-        self._next = 0  # where in `_read` the next first line can be, at the earliest
-        self._is_next = True  # whether it is there, but for empty lines
+        self._drained: Pending[None] | None = None  # while the client does not read
+        self.is_reading_paused = False
 
-    # -- uvicorn's protocol -------------------------------------------------------------------------------------------
+    # -- asyncio calls these ------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self._intake.limits.head_timeout_s, self.timeout_keep_alive_handler
-        )
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._server.connections.add(self)
+        self.client = _address(transport, "peername")
+        self.server_address = _address(transport, "sockname")
         self._address = self.client[0] if self.client else ""
-        self._host = self.server[0] if self.server else ""
+        self._host = self.server_address[0] if self.server_address else ""
+        self._idle_until = self._loop.time() + self._intake.limits.head_timeout_s
+        self._timer = self._loop.call_at(self._idle_until, self._check_idle)
         refusal = self._intake.connections.begin(self._address)
         self._is_counted = refusal is None
         if refusal is not None:
             self._write_error(refusal, REFUSED_S)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+    def connection_lost(self, _: Exception | None) -> None:
+        self._server.connections.discard(self)
         if self._is_counted:
             self._intake.connections.end(self._address)
-        self._unset_keepalive_if_required()
+        self._timer.cancel()
+        self._ignores_input = True
         if self._incoming is not None:
             self._incoming.release()
-        for incoming in self._holding:
-            incoming.release()
-        if self.on_gone is not None:
-            self.on_gone()
+        waiting = {id(one): one for one in (self._current, *self._queue, self._arriving) if one is not None}
+        self._current = self._arriving = None
+        self._queue = ()
+        for request in waiting.values():
+            request.leave()
+        self.resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if self._ignores_input:
             self._discard(len(data))
             return
-        if perf_counter() < self._congestion.until and self._is_refused_again(data):
+        if self._incoming is None and self._skipped is None:
+            begins = data.find(HEAD_END) + len(HEAD_END)
+            if begins <= MAX_KNOWN_BYTES:
+                known = self._heads.get(data[:begins])
+                if known is not None and known[0] == self._host and known[1].body_bytes == len(data) - begins:
+                    self._take(known[1], data, begins)
+                    return
+        self._feed(data)
+
+    def eof_received(self) -> None:
+        """Who closes its side has left."""
+
+    def pause_writing(self) -> None:
+        if self._drained is None:
+            self._drained = Pending()
+
+    def resume_writing(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_soon(None)
+
+    # -- what comes ---------------------------------------------------------------------------------------------------
+
+    def _take(self, head: Head, data: bytes, begins: int) -> None:
+        """A whole request, whose head was read before."""
+        is_free = self._current is None and not self._queue
+        if is_free and perf_counter() < self._congestion.until and self._is_refused_at_once(head):
             return
-        self._unset_keepalive_if_required()
-        before: Any = self.cycle
-        self._read_size = len(data)
-        self._has_refused = False
+        request = Request(self, head)
+        request.chunks.append(data[begins:])
+        request.body_size = len(data) - begins
+        request.is_whole = True
+        self._enqueue(request)
+        if is_free:
+            self._start_next()
+        else:
+            self._count_queued(len(data))
+
+    def _feed(self, data: bytes) -> None:
+        framing = self._framing
+        if framing is None:
+            framing = self._framing = Framing(self._intake.limits, self._intake.origin, self._host)
+        is_new = framing.is_between
+        may_refuse = is_new
+        events = framing.feed(data)
+        if self._incoming is not None:
+            self._incoming.add(len(data))
+            if self._ignores_input:
+                return
+        is_busy = self._current is not None
+        for event in events:
+            kind = type(event)
+            if kind is bytes:
+                if self._arriving is not None:
+                    self._arriving.feed(cast(bytes, event))
+            elif kind is Head:
+                may_refuse = self._take_head(cast(Head, event), may_refuse=may_refuse)
+            elif event is END:
+                self._end_body()
+            else:
+                self._complete_incoming()
+                self.fail(cast(errors.RequestError, event))
+        if is_new and not framing.is_over:
+            self._remember(data, events)
+        if not self._ignores_input:
+            self._ignores_input = framing.is_over  # the client said that this is its last request
+            self._await_rest(framing)
+        if is_busy and self._queue:
+            self._count_queued(len(data))
+        self._start_next()
+
+    def _take_head(self, head: Head, *, may_refuse: bool) -> bool:
+        """Whether another may be refused in this read: one is, so that others have their turn."""
+        head.endpoint = self._server.endpoint_of(head)
+        if may_refuse and perf_counter() < self._congestion.until and (skipped := self._refused(head)) is not None:
+            self._skipped = skipped
+            return False
+        self._arriving = Request(self, head)
+        self._enqueue(self._arriving)
+        return may_refuse
+
+    def _end_body(self) -> None:
+        request, self._arriving = self._arriving, None
+        if request is not None:
+            request.end()
+        elif self._skipped is not None:
+            self._answer_skipped()
+
+    def _enqueue(self, request: Request) -> None:
+        if type(self._queue) is tuple:
+            self._queue = deque()
+        self._queue.append(request)  # type: ignore[union-attr]
+
+    def _count_queued(self, size: int) -> None:
+        self._num_queued_bytes += size
+        if self._num_queued_bytes > HIGH_WATER_BYTES:
+            self.pause_reading()
+
+    def _remember(self, data: bytes, events: Sequence[Event]) -> None:
+        """The head of a read that is one whole request, where nothing of it depends on the connection."""
+        head = events[0] if events else None
+        if not isinstance(head, Head) or events[-1] is not END or len(events) > 3:
+            return
+        begins = data.find(HEAD_END) + len(HEAD_END)
+        is_plain = not head.expects_continue and head.body_bytes is not None
+        if begins > MAX_KNOWN_BYTES or not is_plain or len(data) - begins != head.body_bytes:
+            return
+        if len(self._heads) >= MAX_KNOWN:
+            self._heads.clear()
+        self._heads[data[:begins]] = self._host, head
+
+    def _await_rest(self, framing: Framing) -> None:
+        """Of what has begun and not ended in this read."""
         incoming = self._incoming
-        is_new = incoming is None and (type(before) is not _Refused or not before.more_body)  # a request begins here
-        if incoming is None:
-            self._read, self._next, self._is_next = data, 0, is_new
-        elif incoming.cycle is None:
-            self._read += data
-        else:
-            self._read, self._next, self._is_next = data, 0, False
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
-            return
-        except httptools.HttpParserError as error:
-            self._malformed(error)
-            return
-        cycle: Any = self.cycle
-        if type(cycle) is _Refused and not cycle.response_complete:
-            if is_new and cycle.scope is self.scope and self._intake.door is not None:
-                self._intake.door.remember(self._host, data, self.url, cycle.headers)
-            self._skip_body(cycle)
-        elif cycle is before or self._incoming is not None or cycle.more_body or cycle.scope is not self.scope:
-            self._continue(before, len(data))
-        if self._incoming is None or self._incoming.cycle is not None:
-            self._read = b""
+        if framing.is_in_body:
+            request, skipped = self._arriving, self._skipped
+            if request is None:
+                self._complete_incoming()
+                if skipped is not None and skipped.timer is None:
+                    skipped.timer = self._loop.call_later(self._intake.limits.body_pause_s, self._leave_body)
+            elif request.incoming is None:
+                self._complete_incoming()
+                request.incoming = self._incoming = self._new_incoming(is_body=True)
+                request.incoming.add(request.body_size)
+        elif framing.is_between:
+            self._complete_incoming()
+        elif incoming is None or incoming.is_body:
+            self._complete_incoming()
+            self._incoming = self._new_incoming(is_body=False)
 
-    def on_headers_complete(self) -> None:
-        cycle: Any = self.cycle
-        if type(cycle) is _Refused:
-            self._answer_refused()
-        if (
-            self._read_size > self._max_head
-            or self._incoming is not None
-            or len(self.headers) > self._max_headers
-            or len(self.url) > head.MAX_TARGET_BYTES
-        ):
-            self._check_size()
-        parser = self.parser
-        method, version = parser.get_method(), parser.get_http_version()
-        is_exact = self._is_line_exact(b"%b %b HTTP/" % (method, self.url))
-        by_name = head.check(version, method, self.url, self.headers)
-        if self._origin is not None:
-            self._origin.check(by_name, self._host, method, self.url)
-        if not is_exact:
-            raise errors.BadRequest("the first line must be METHOD PATH HTTP/1.1, with one space between each")
-        if parser.should_upgrade():
-            upgrade = dict(self.headers).get(b"upgrade", b"")
-            if upgrade.lower() not in H2C:
-                raise errors.Unsupported(f"an upgrade to {upgrade[:40].decode('latin-1')!r} is not offered")
-            self.cycle = _NoCycle(self.cycle)  # type: ignore[assignment]
-            return
-        refused = None
-        if perf_counter() < self._congestion.until and method == b"POST" and version == "1.1":
-            refused = self._refused(by_name)
-        if refused is not None:
-            self.cycle = refused  # type: ignore[assignment]
-        else:
-            super().on_headers_complete()
-        self.headers = []  # what comes after the body as a trailer is no header
+    def _new_incoming(self, *, is_body: bool) -> Incoming:
+        return Incoming(self._intake.limits, self._intake.memory, self, is_body=is_body)
 
-    def on_response_complete(self) -> None:
-        if self._is_lingering:
-            self.server_state.total_requests += 1
+    def _complete_incoming(self) -> None:
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            incoming.complete()
+
+    def pause_reading(self) -> None:
+        if not self.is_reading_paused and not self._transport.is_closing():
+            self.is_reading_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.is_reading_paused and not self._transport.is_closing():
+            self.is_reading_paused = False
+            self._transport.resume_reading()
+
+    def hear(self) -> None:
+        """Goes on reading, so that the client's end is heard of, but where too much waits."""
+        if self._num_queued_bytes <= HIGH_WATER_BYTES:
+            self.resume_reading()
+
+    # -- what is answered ---------------------------------------------------------------------------------------------
+
+    def _start_next(self) -> None:
+        if self._current is not None or not self._queue or self._transport.is_closing():
             return
-        super().on_response_complete()
-        if self._refusal is not None and self.cycle.response_complete:
+        request = self._current = self._queue.popleft()
+        if not self._queue:
+            self._num_queued_bytes = 0
+        head, origins = request.head, self._intake.origins
+        if origins is not None:
+            request.lines = origins.lines(head.by_name)
+            if origins.is_preflight(head.method, head.by_name):
+                request.respond(origins.PREFLIGHT, b"", close=False)
+                return
+        endpoint = head.endpoint
+        if endpoint is None:
+            self._server.bridge(request)
+        else:
+            EagerTask(endpoint.handler.answer(request, endpoint), self._server.running)
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def respond(self, request: Request, head: bytes, body: bytes, *, close: bool) -> bool:
+        if request.has_left:
+            return True
+        if self._drained is not None or len(body) > WRITE_BYTES:
+            return False
+        close = close or self.is_last(request)
+        parts = (head, request.lines, self._server.date_line, CLOSE if close else b"\r\n", body)
+        if len(body) <= JOIN_BELOW_BYTES:
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
+        self.finish(request, close=close)
+        return True
+
+    async def respond_slowly(self, request: Request, head: bytes, parts: Sequence[bytes], *, close: bool) -> None:
+        if not await self.drain(request):
+            return
+        close = close or self.is_last(request)
+        self._transport.write(b"".join((head, request.lines, self.date_line, CLOSE if close else b"\r\n")))
+        for part in parts:
+            view = memoryview(part)
+            for start in range(0, len(view), WRITE_BYTES):
+                if not await self.drain(request):
+                    return
+                self._transport.write(view[start : start + WRITE_BYTES])
+                await asyncio.sleep(0)
+        if await self.drain(request):
+            self.finish(request, close=close)
+
+    async def drain(self, request: Request) -> bool:
+        """Returns once the client reads: whether it is still there."""
+        while self._drained is not None:
+            await self._drained
+        return not request.has_left
+
+    @property
+    def date_line(self) -> bytes:
+        return self._server.date_line
+
+    def is_last(self, request: Request) -> bool:
+        """Whether the connection ends with its answer."""
+        return not request.keep_alive or (self._is_stopping and not self._queue)
+
+    def finish(self, request: Request, *, close: bool) -> None:
+        """Its answer is written; `close`: and says that the connection ends."""
+        request.is_answered = True
+        self._current = None
+        if request.incoming is not None:
+            request.incoming.release()
+            if self._incoming is request.incoming:
+                self._incoming = None
+        if close:
+            if request.is_whole and request.error is None:
+                self._ignores_input = True
+                self._transport.close()
+            else:
+                self._linger()
+            return
+        self.resume_reading()
+        if self._queue:
+            self._loop.call_soon(self._start_next)
+        elif self._refusal is not None:
             self._write_error(self._refusal)
+        else:
+            self._idle_until = self._loop.time() + KEEP_ALIVE_S
 
-    def shutdown(self) -> None:
-        super().shutdown()
-        for incoming in self._holding:
-            incoming.keep_alive = False
+    def abort(self) -> None:
+        """An answer that has begun cannot be finished."""
+        self._transport.abort()
 
     # -- what is refused by its head ----------------------------------------------------------------------------------
 
-    def _is_refused_again(self, data: bytes) -> bool:
-        """A whole request whose head is known to the door is answered past the parser, which still waits for the next."""
-        cycle, door = self.cycle, self._intake.door
-        if (
-            door is None
-            or self._incoming is not None
-            or (cycle is not None and not cycle.response_complete)
-            or self.flow.write_paused
-            or self.transport.is_closing()
-        ):
+    def _is_refused_at_once(self, head: Head) -> bool:
+        """Whether it was, its body being there."""
+        skipped = self._refused(head)
+        if skipped is None:
             return False
-        refusal = door.again(self._host, data)
-        if refusal is None:
-            return False
-        self._unset_keepalive_if_required()
-        lines, text = refusal
-        self.server_state.total_requests += 1
-        self.transport.write(lines + self._default_lines() + b"\r\n" + text)
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._skipped = skipped
+        self._answer_skipped()
         return True
 
-    def _default_lines(self) -> bytes:
-        """The date."""
-        return b"".join(b"%b: %b\r\n" % line for line in self.server_state.default_headers)
-
-    def _refused(self, headers: dict[bytes, bytes]) -> _Refused | None:
+    def _refused(self, head: Head) -> _Skipped | None:
         """Where its answer can follow that of the request before it at once, and its body is so small that it is read to its end."""
-        cycle: Any = self.cycle
         door = self._intake.door
         if (
             door is None
-            or self._incoming is not None
-            or (cycle is not None and not cycle.response_complete)
-            or self._has_refused  # one in each read, so that others have their turn
-            or self.flow.write_paused
-            or len(headers) < len(self.headers)
-            or not int(headers.get(b"content-length", b"0")) <= MOST_SKIPPED_BYTES
-            or not LEAVES_IT.isdisjoint(headers)
-            or not self.parser.should_keep_alive()
+            or head.method != b"POST"
+            or self._current is not None
+            or self._queue
+            or self._drained is not None
+            or head.has_doubles
+            or not head.keep_alive
+            or head.body_bytes is None
+            or head.body_bytes > MOST_SKIPPED_BYTES
+            or not LEAVES_IT.isdisjoint(head.by_name)
+            or self._transport.is_closing()
         ):
             return None
-        refusal = door.refusal(self.url, headers)
-        if refusal is None:
-            return None
-        lines, text = refusal
-        self._has_refused = True
-        ends_at = self.loop.time() + self._intake.limits.body_pause_s
-        return _Refused(self.scope, headers, lines + self._default_lines(), text, ends_at)
+        refusal = door.refusal(head)
+        return None if refusal is None else _Skipped(*refusal)
 
-    def _skip_body(self, refused: _Refused) -> None:
-        """After each read until it is over."""
-        if refused.more_body:
-            self.timeout_keep_alive_task = self.loop.call_at(refused.ends_at, self._leave_body, refused)
-            return
-        self._answer_refused()
-        if self.scope is not refused.scope:
-            self._begin_head(0)
-        elif not self.transport.is_closing():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-
-    def _answer_refused(self) -> None:
-        refused: Any = self.cycle
-        if type(refused) is not _Refused or refused.more_body or refused.response_complete:
-            return
+    def _answer_skipped(self) -> None:
+        """Its body is over."""
         door = self._intake.door
-        close = not refused.keep_alive or (door is not None and door.is_closing)
-        self._write_refusal(refused, close=close)
-        if close:
-            self.transport.close()
+        self._write_skipped(close=self._is_stopping or (door is not None and door.is_closing))
 
-    def _leave_body(self, refused: _Refused) -> None:
+    def _leave_body(self) -> None:
         """What it is told does not depend on how slowly its body comes; the rest would be read as the next request."""
-        self._write_refusal(refused, close=True)
-        self.linger()
+        self._write_skipped(close=True)
 
-    def _write_refusal(self, refused: _Refused, *, close: bool) -> None:
-        refused.response_complete = True
-        self.server_state.total_requests += 1
-        self.transport.write(refused.lines + (b"connection: close\r\n\r\n" if close else b"\r\n") + refused.text)
-
-    # -- what does not come whole -------------------------------------------------------------------------------------
-
-    def _continue(self, before: RequestResponseCycle | None, size: int) -> None:
-        """After a read that did not just bring whole requests."""
-        incoming, cycle = self._incoming, self.cycle
-        if incoming is not None:
-            incoming.add(size)
-            if incoming.error is not None or not self._has_ended(incoming, before):
-                return
-            incoming.complete()
-            self._incoming = None
-        if cycle is not None and cycle.scope is self.scope:
-            if cycle.more_body and not cycle.response_complete:
-                self._begin_body(cycle)
-            elif cycle.response_complete:  # empty lines, which belong to no request
-                self._begin_head(size)
+    def _write_skipped(self, *, close: bool) -> None:
+        skipped, self._skipped = self._skipped, None
+        if skipped is None:
+            return
+        if skipped.timer is not None:
+            skipped.timer.cancel()
+        end = CLOSE if close else b"\r\n"
+        self._transport.write(b"".join((skipped.lines, self._server.date_line, end, skipped.text)))
+        if not close:
+            self._idle_until = self._loop.time() + KEEP_ALIVE_S
+        elif self._framing is not None and self._framing.is_in_body:
+            self._linger()
         else:
-            self._begin_head(size if cycle is before else 0)  # or else of which some belongs to the request before
+            self._ignores_input = True
+            self._transport.close()
 
-    def _has_ended(self, incoming: Incoming, before: RequestResponseCycle | None) -> bool:
-        if incoming.cycle is None:
-            if self.cycle is not before:
-                return True
-            if incoming.size > self._max_head:
-                incoming.stop(self._too_large())
-            return False
-        if incoming.cycle.more_body:
-            return False
-        incoming.cycle.keep_alive = incoming.keep_alive
-        incoming.cycle.transport = self.transport
-        return True
+    # -- what goes wrong, and how it ends -----------------------------------------------------------------------------
 
-    def _begin_head(self, size: int) -> None:
-        self._incoming = Incoming(self._intake, self)
-        self._incoming.add(size)
-        if size > self._max_head:
-            self._incoming.stop(self._too_large())
-
-    def _begin_body(self, cycle: RequestResponseCycle) -> Incoming:
-        """An answer before its end closes the connection, or what is left would be read as the next request."""
-        if self._incoming is not None:
-            self._incoming.complete()
-        incoming = self._incoming = Incoming(self._intake, self, cycle)
-        self._holding = [one for one in self._holding if one.is_held]
-        self._holding.append(incoming)
-        cycle.keep_alive = False
-        cycle.transport = _Lingering(self)  # type: ignore[assignment]
-        return incoming
-
-    def _is_line_exact(self, line: bytes) -> bool:
-        """The parser skips spaces, takes RTSP/1.0, and does not say where a line is: of the first in a read we know."""
-        at = self._read.find(line, self._next)
-        if at < 0 or (self._is_next and at > 0 and self._read[:at].strip(b"\r\n")):
-            return False
-        self._next, self._is_next = at + len(line), False
-        return True
-
-    def _check_size(self) -> None:
-        """Raises TargetTooLong or HeadTooLarge."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self._max_head or len(self.url) > head.MAX_TARGET_BYTES:
-            raise self._too_large()
-        if len(self.headers) > self._max_headers:
-            raise errors.HeadTooLarge(f"the request has more than {self._max_headers} headers")
-
-    def _too_large(self) -> errors.RequestError:
-        if self.scope is not None and len(self.url) > head.MAX_TARGET_BYTES:
-            return errors.TargetTooLong(f"the path and query have more than {head.MAX_TARGET_BYTES} bytes")
-        return errors.HeadTooLarge(f"the head of the request has more than {self._max_head} bytes")
-
-    # -- what is refused ----------------------------------------------------------------------------------------------
-
-    def fail(self, error: errors.RequestError, *, app_knows: bool) -> None:
+    def fail(self, error: errors.RequestError) -> None:
         """Nothing more is read, and the client is told: by the app, where it waits for the body that this is about."""
         self._ignores_input = True
-        self._read = b""
-        if app_knows:
-            return
-        if self.cycle is not None and not self.cycle.response_complete:
+        self._complete_incoming()
+        framing = self._framing
+        if self._arriving is not None:
+            self._arriving.stop(error)
+        elif self._current is not None or self._queue:
             self._refusal = error
-        elif isinstance(error, errors.TooSlow) and not self._has_begun():
-            self.transport.close()
+        elif isinstance(error, errors.TooSlow) and framing is not None and not framing.has_begun:
+            self._transport.close()
         else:
             self._write_error(error)
 
-    def _has_begun(self) -> bool:
-        return self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
-
-    def _malformed(self, error: httptools.HttpParserError) -> None:
-        self._answer_refused()
-        cause = error.__context__
-        if isinstance(cause, errors.RequestError):
-            refusal = cause
-        elif isinstance(error, httptools.HttpParserCallbackError):
-            self.logger.error("a request could not be taken", exc_info=cause or error)
-            refusal = errors.BadRequest("the request could not be understood")
-        elif str(error).startswith(("Pause on PRI", "Invalid HTTP version")):
-            refusal = errors.VersionNotSupported(head.OTHER_PROTOCOLS)
-        else:
-            refusal = errors.BadRequest(f"this is not HTTP as it must be: {error}")
-        cycle = self.cycle
-        if cycle is not None and cycle.scope is self.scope and cycle.more_body and not cycle.response_complete:
-            incoming = self._incoming
-            (incoming if incoming is not None and incoming.cycle is cycle else self._begin_body(cycle)).stop(refusal)
-        else:
-            if self._incoming is not None:
-                self._incoming.complete()
-            self.fail(refusal, app_knows=False)
-
-    def _ignore_upgrade(self, rest: bytes) -> None:
-        """The parser leaves off after a head that asks for an upgrade: it reads the same head again, which does not."""
-        ignored: Any = self.cycle
-        self.cycle = ignored.before
-        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name not in OF_AN_UPGRADE]
-        method = self.parser.get_method()
-        self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, b"".join(lines), rest))
-
     def _write_error(self, error: errors.RequestError, linger_s: float = LINGER_S) -> None:
         """Writes an error that no app knows of, and ends the connection."""
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             return
         self._refusal = None
-        extra = [*self.server_state.default_headers, (b"connection", b"close")]
-        head_lines, body = error_head(error, extra, self.url.decode("latin-1") if self._has_begun() else "")
-        self.transport.write(head_lines + b"\r\n" + body)
-        self.linger(linger_s)
+        target = b"" if self._framing is None else self._framing.target
+        head, body = error_head(error, [], target.decode("latin-1"))
+        self._transport.write(head + self._server.date_line + CLOSE + body)
+        self._linger(linger_s)
 
-    def linger(self, linger_s: float = LINGER_S) -> None:
+    def _linger(self, linger_s: float = LINGER_S) -> None:
         """Ends our side, and the connection once the client has ended its own, or was given long enough to."""
-        if self.transport.is_closing() or self._is_lingering:
+        if self._transport.is_closing() or self._is_lingering:
             return
         self._ignores_input = self._is_lingering = True
-        self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(linger_s, self.transport.abort)
-        self.flow.resume_reading()
-        self.transport.write_eof()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(linger_s, self._transport.abort)
+        self.resume_reading()
+        self._transport.write_eof()
 
     def _discard(self, size: int) -> None:
         self._num_discarded += size
         if self._num_discarded > LINGER_BYTES:
-            self.transport.abort()
+            self._transport.abort()
+
+    def _check_idle(self) -> None:
+        """One timer for each connection, however many requests it has: it looks when the time would be over, had none come since."""
+        now = self._loop.time()
+        is_busy = self._current is not None or self._queue or self._incoming is not None or self._skipped is not None
+        due = now + KEEP_ALIVE_S if is_busy else self._idle_until
+        if now < due:
+            self._timer = self._loop.call_at(due, self._check_idle)
+        else:
+            self._transport.close()
+
+    def shutdown(self) -> None:
+        """What is answered is the last."""
+        self._is_stopping = True
+        if self._current is None and not self._queue and self._skipped is None and not self._is_lingering:
+            self._transport.close()
 
 
-def tell_when_gone(receive: Callable[..., Any], tell: Callable[[], None] | None) -> bool:
-    """`tell` is called when the client of `receive` has gone; None: no longer. False where that cannot be heard of this way."""
-    cycle = getattr(receive, "__self__", None)
-    if type(cycle) is Incoming:
-        connection: Any = cycle.connection
-        cycle = cycle.cycle
-    else:
-        connection = getattr(getattr(cycle, "on_response", None), "__self__", None)
-    if type(cycle) is not RequestResponseCycle or type(connection) is not ClientConnection:
-        return False
-    if tell is None:
-        connection.on_gone = None
-        return True
-
-    def gone() -> None:
-        cycle.disconnected = (
-            True  # uvicorn tells only the last of several pipelined requests, and would miss this one's answer
-        )
-        tell()
-
-    connection.on_gone = gone
-    if connection.cycle is cycle:  # uvicorn stops reading behind a large body, and would hear of no end
-        connection.flow.resume_reading()
-    if cycle.disconnected:
-        tell()
-    return True
+def _address(transport: asyncio.BaseTransport, kind: str) -> tuple[str, int] | None:
+    found = transport.get_extra_info(kind)
+    return (str(found[0]), int(found[1])) if isinstance(found, (list, tuple)) else None

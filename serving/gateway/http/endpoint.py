@@ -6,7 +6,7 @@ docs/endpoints.md say. Rule: the first row whose path matches counts, so a fixed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -22,7 +22,6 @@ GET, POST = ("GET", "HEAD"), ("POST",)  # the server leaves out the body of an a
 # Where it is served. The operator's are on the clients' listener, too, where that is on loopback alone.
 CLIENTS, OPERATOR, BOTH = "clients", "operator", "both"
 REMEMBERED_PATHS = 1024  # of at most 8 KiB each
-ENDPOINT = "tandem.endpoint"  # in the ASGI scope of a raw endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`handler` is a function for FastAPI, or with `is_raw` an ASGI app that looks at the key itself, because it is hot.
+    """`handler` is a function for FastAPI, or with `is_raw` a `Surface`, which looks at the key itself, because it is hot.
 
     A key needs `scope`, and a `{model}` in the path must be one that the key may ask. `operation` None: it does nothing but refuse.
     """
@@ -53,7 +52,7 @@ class Endpoint:
     methods: tuple[str, ...]
     path: str
     scope: str
-    handler: Callable[..., Any]
+    handler: Any
     operation: Operation | None
     listener: str = CLIENTS
     is_raw: bool = False

@@ -32,11 +32,15 @@ def build(endpoints: Iterable[Endpoint], *, has_triton_words: bool) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     for row in endpoints:
         if row.is_raw:  # for other methods: 405
-            app.router.routes.append(Route(row.path, row.handler, methods=row.methods))
+            app.router.routes.append(Route(row.path, _answered_directly, methods=row.methods))
         else:
             app.add_api_route(row.path, row.handler, methods=[*row.methods], response_model=None)
     _handle_errors(app, has_triton_words=has_triton_words)
     return app
+
+
+async def _answered_directly(request: Request) -> Response:
+    raise AssertionError(f"{request.method} {request.url.path} is for no app")
 
 
 async def small_body(request: Request) -> bytes:

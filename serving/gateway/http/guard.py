@@ -6,18 +6,18 @@ Rules: a path that is not in the table needs a key before it is a 404; and a bod
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from fastapi import Request
 
 from serving import errors
 from serving.gateway.access import Access, Caller, require_name
+from serving.gateway.http.asgi import App, Receive, Scope, Send
 from serving.gateway.http.endpoint import OPEN, Endpoints
-from serving.gateway.http.responses import Receive, Scope, Send, error_response
+from serving.gateway.http.responses import error_parts
 from serving.gateway.request.request_headers import require_once
 from serving.scheduling.routing import Fleet
 
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CALLER = "tandem.caller"  # in the scope
 
 
@@ -34,8 +34,11 @@ class Guard:
         try:
             scope[CALLER] = self._caller(scope)
         except errors.RequestError as error:
-            unknown = isinstance(error, errors.Unauthenticated)
-            await error_response(send, error, [], path=scope["path"], close=unknown)
+            status, headers, body = error_parts(error, scope["path"])
+            if isinstance(error, errors.Unauthenticated):
+                headers.append((b"connection", b"close"))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
             return
         await self.app(scope, receive, send)
 

@@ -31,11 +31,11 @@ class Infer(Surface):
 
     async def handle(self, exchange: HttpExchange) -> Response:
         headers = exchange.headers
-        route = exchange.route = self.inference.routes.find(exchange.scope["path"], headers, exchange.caller)
+        route = exchange.route = self.inference.routes.find(exchange.request.head.path, headers, exchange.caller)
         limit = int(min(self._max_body_bytes, route.max_body_bytes))
         if exchange.arrived < route.congestion.until and declared_size(headers) <= limit:
             exchange.require_room(route, v2_body(headers))
-        chunks = await read_body(headers, exchange.receive, limit, self._threads, exchange.claim)
+        chunks = await read_body(exchange.request, limit, self._threads, exchange.claim)
         head, content, header_length, known = await self._body.check(
             chunks, headers.get(b"inference-header-content-length"), route, exchange.claim
         )

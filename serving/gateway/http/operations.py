@@ -11,6 +11,7 @@ from typing import Any
 from serving import errors
 from serving.gateway.http.endpoint import Json, Operation
 from serving.gateway.http.openapi import ERRORS, REQUEST_HEADERS, as_json, as_text, headers, ref
+from serving.gateway.request.decisions import MAX_DECISIONS
 from serving.protocol.v2 import DATATYPES
 
 
@@ -156,7 +157,12 @@ DECISIONS = Operation(
     as_json(PARAMETERS),
     parameters=[
         {"name": "id", "in": "query", "description": "A Tandem-Request-Id, or its beginning.", "schema": TEXT},
-        {"name": "limit", "in": "query", "description": "How many, 50 if nobody says.", "schema": {"type": "integer"}},
+        {
+            "name": "limit",
+            "in": "query",
+            "description": "How many, 50 if nobody says.",
+            "schema": {"type": "integer", "minimum": 1, "maximum": MAX_DECISIONS},
+        },
     ],
 )
 

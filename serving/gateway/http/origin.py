@@ -14,8 +14,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import unquote_to_bytes
 
 from serving import errors
-from serving.gateway.http.guard import App
-from serving.gateway.http.responses import Message, Receive, Scope, Send
 from serving.settings import PORTS, is_loopback
 
 FROM_HERE = frozenset({b"same-origin", b"none"})  # none: the user's own doing, such as an address typed in
@@ -129,44 +127,32 @@ def _shown(value: bytes) -> str:
 
 
 class AllowedOrigins:
-    """An app before `app`, which it lets the scripts of pages of `origins` ask and read (CORS). Keys are judged behind it, as ever.
+    """Lets the scripts of pages of `origins` ask and read (CORS). Keys are judged behind it, as ever.
 
     Credentials, in the sense of CORS, are cookies and the like, which nothing here reads; so they are not allowed, and `*` means all.
     """
 
-    def __init__(self, app: App, origins: Collection[str]) -> None:
-        self._app = app
+    PREFLIGHT = (
+        b"HTTP/1.1 204 No Content\r\n"
+        b"access-control-allow-methods: GET, HEAD, POST\r\n"
+        b"access-control-allow-headers: Authorization, *\r\n"  # `*` is all but Authorization
+        b"access-control-allow-private-network: true\r\n"  # of a page on the internet, where the gateway is not
+        b"access-control-max-age: 600\r\n"
+    )
+
+    def __init__(self, origins: Collection[str]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
+    def is_preflight(self, method: bytes, headers: Mapping[bytes, bytes]) -> bool:
+        is_asked = method == b"OPTIONS" and b"access-control-request-method" in headers
+        return is_asked and headers.get(b"origin") in self._origins
+
+    def lines(self, headers: Mapping[bytes, bytes]) -> bytes:
+        """Of every answer; also to others, so that no cache gives theirs to this origin."""
         origin = headers.get(b"origin")
         if origin not in self._origins:
-            origin = None
-        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
-            await send({"type": "http.response.start", "status": 204, "headers": [*PREFLIGHT, *_allow(origin)]})
-            await send({"type": "http.response.body", "body": b""})
-            return
-
-        async def send_on(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_allow(origin)]
-            await send(message)
-
-        await self._app(scope, receive, send_on)
+            return b"vary: Origin\r\n"
+        return b"vary: Origin\r\naccess-control-allow-origin: %b\r\naccess-control-expose-headers: *\r\n" % origin
 
 
-PREFLIGHT = (
-    (b"access-control-allow-methods", b"GET, HEAD, POST"),
-    (b"access-control-allow-headers", b"Authorization, *"),  # `*` is all but Authorization
-    (b"access-control-allow-private-network", b"true"),  # of a page on the internet, where the gateway is not
-    (b"access-control-max-age", b"600"),
-)
-
-
-VARY = [(b"vary", b"Origin")]  # on answers to others, too, so that no cache gives them to this origin
-
-
-def _allow(origin: bytes | None) -> list[tuple[bytes, bytes]]:
-    allow = [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", b"*")] if origin else []
-    return [*VARY, *allow]
+VARY = [(b"vary", b"Origin")]

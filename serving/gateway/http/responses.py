@@ -5,20 +5,15 @@ That is v2's `{"error": "<text>"}`, and OpenAI's on its paths. Rule: whoever ans
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from http import HTTPStatus
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from serving import errors
 from serving.gateway.request.request_headers import Headers
 from serving.protocol import openai
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+STATUS_LINE = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 OPENAI_PATHS = ("/v1/embeddings", "/v1/models")
 
 
@@ -45,22 +40,6 @@ def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Header
 
 def retry_after(wait_s: float) -> Headers:
     return [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(wait_s)]
-
-
-async def error_response(
-    send: Send,
-    error: errors.RequestError,
-    extra: Headers,
-    *,
-    path: str = "",
-    close: bool = False,
-) -> None:
-    status, headers, body = error_parts(error, path)
-    headers += extra
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def error_head(error: errors.RequestError, extra: Headers, path: str) -> tuple[bytes, bytes]:

@@ -1,1 +1,1 @@
-"""OpenAI's paths: /v1/embeddings, raw ASGI like inference, and /v1/models."""
+"""OpenAI's paths: /v1/embeddings, called by the connection like inference, and /v1/models."""

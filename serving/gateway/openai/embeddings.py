@@ -54,9 +54,7 @@ class Embeddings(Surface):
 
     async def handle(self, exchange: HttpExchange) -> Response:
         limits = self._limits
-        chunks = await read_body(
-            exchange.headers, exchange.receive, limits.max_body_bytes, self._threads, exchange.claim
-        )
+        chunks = await read_body(exchange.request, limits.max_body_bytes, self._threads, exchange.claim)
         request = await self._request(chunks)
         route = exchange.route = self._route(request, exchange)
         exchange.check_headers()

@@ -8,10 +8,8 @@ every candidate would have taken is forecast for the requests whose `traceparent
 from __future__ import annotations
 
 import itertools
-import re
-import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter, time
 from typing import Any, NamedTuple
 
@@ -20,22 +18,7 @@ from serving.gateway.request.route import Destination, Route
 from serving.scheduling.choice import Candidate, Forecast, verdicts
 
 MAX_DECISIONS = 8192  # that are kept: 4.4 MB, as tracemalloc counts with two pools
-TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]([0-9a-f])")
 OUTCOME_OK = "ok"
-_END = secrets.token_hex(8).encode()  # of every id that this process makes
-_numbers = itertools.count(secrets.randbits(64))
-_SPREAD, _MASK = (
-    0x9E3779B97F4A7C15,
-    2**64 - 1,
-)  # odd, so that no two numbers become the same: ids tell nobody how many there were
-
-
-def identity(headers: Mapping[bytes, bytes]) -> tuple[bytes, bool]:
-    """The id of a request, 32 hexadecimal digits: its trace's, or else a new one; and whether its sender wants it to be traced."""
-    traceparent = headers.get(b"traceparent")
-    if traceparent is not None and (match := TRACEPARENT.match(traceparent)):
-        return match[1], int(match[2], 16) % 2 == 1
-    return b"%016x%b" % (next(_numbers) * _SPREAD & _MASK, _END), False
 
 
 class Decision(NamedTuple):
@@ -55,7 +38,6 @@ class Decision(NamedTuple):
     candidate: Candidate | None  # that was chosen; None: none would be in time
     reason: str
     finish: float  # as predicted of the chosen one
-    price: float  # of the seconds of its server, per request
     forecasts: Sequence[Forecast]
     num_lost: int  # servers that lost it before
     destination: Destination | None
@@ -82,11 +64,7 @@ class Decisions:
         text: str = "",
     ) -> None:
         chosen, rows = request.chosen, request.rows
-        if chosen is None:
-            candidate, reason, finish, price = None, "", 0.0, 0.0
-        else:
-            candidate, reason, finish = chosen
-            price = candidate.price(rows)
+        candidate, reason, finish = (None, "", 0.0) if chosen is None else chosen
         self._ring.append(
             Decision(
                 request_id,
@@ -100,7 +78,6 @@ class Decisions:
                 candidate,
                 reason,
                 finish,
-                price,
                 request.forecasts,
                 len(request.tried),
                 destination,
@@ -139,7 +116,7 @@ def told(decision: Decision, *, has_prices: bool) -> dict[str, Any]:
         "actual_s": _seconds(d.answered - d.decided) if is_answered else None,
         "queue_s": _seconds(d.began - d.arrived) if is_answered else None,
         "backend_s": _seconds(d.answered - d.began) if is_answered else None,
-        "price_per_million": d.price * 1e6 if has_prices and d.candidate is not None else None,
+        "price_per_million": d.candidate.price(d.rows) * 1e6 if has_prices and d.candidate is not None else None,
         "servers_lost": d.num_lost,
         "outcome": d.outcome,
         "error": d.text or None,

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from serving import errors
 from serving.gateway.background import forever
+from serving.gateway.eager import Pending
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
@@ -93,7 +94,7 @@ class InferRequest:
     series: Series  # where it is counted: of its first choice, then of the one that worked on it
     candidates: Sequence[Candidate] = ()  # that take so many rows; set when it asks for its first lease
     tried: list[Server] = field(default_factory=list)  # that lost it
-    waiting: asyncio.Future[WaitEnd] | None = None  # while it waits in a queue
+    waiting: Pending[WaitEnd] | None = None  # while it waits in a queue
     only_pool: str | None = None  # that left it unanswered: others are not to be stuck with it, too
     digest: bytes | None = None  # of its model and body, once that was asked for
     hashing: asyncio.Future[bytes] | None = None  # the same, of a body that takes long
@@ -401,9 +402,9 @@ class Dispatcher:
         _send_next(queue, perf_counter())
         if not ticket.in_line:
             return
-        loop = asyncio.get_running_loop()
-        waiting = request.waiting = loop.create_future()
-        timer = loop.call_later(request.deadline - perf_counter(), _end, waiting, WaitEnd.OVER)
+        waiting: Pending[WaitEnd] = Pending()
+        request.waiting = waiting
+        timer = asyncio.get_running_loop().call_later(request.deadline - perf_counter(), _end, waiting, WaitEnd.OVER)
         leave = partial(_end, waiting, WaitEnd.GONE)
         client.listen(leave)
         try:
@@ -452,9 +453,9 @@ def _wake(request: InferRequest) -> None:
         _end(request.waiting, WaitEnd.TAKEN)
 
 
-def _end(waiting: asyncio.Future[WaitEnd], how: WaitEnd) -> None:
+def _end(waiting: Pending[WaitEnd], how: WaitEnd) -> None:
     if not waiting.done():
-        waiting.set_result(how)
+        waiting.set_soon(how)
 
 
 def _not_ready(request: InferRequest) -> errors.NotReady:

@@ -8,7 +8,10 @@ Rule: nobody else touches the outcomes of a series.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import itertools
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from time import perf_counter
@@ -16,7 +19,6 @@ from time import perf_counter
 from serving import errors
 from serving.gateway.access import ANYBODY, INFER, Caller
 from serving.gateway.metrics import Series
-from serving.gateway.request.decisions import identity
 from serving.gateway.request.dispatch import ClientLeft, InferRequest, Refusal
 from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.request_headers import Body, Headers, priority, wait_s
@@ -41,6 +43,13 @@ OUTCOMES = {
 MAX_IN_FLIGHT = 4
 LONGEST_ROW = 64.0  # in rows of the usual length: 1,024 tokens, more than most encoders take; a guess, not measured
 
+TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]([0-9a-f])")
+_END = secrets.token_hex(8).encode()  # of every id that this process makes
+_numbers = itertools.count(secrets.randbits(64))
+_SPREAD, _MASK = (
+    0x9E3779B97F4A7C15,
+    2**64 - 1,
+)  # odd, so that no two numbers become the same: ids tell nobody how many there were
 Part = tuple[bytes, Sequence[bytes | memoryview]]  # a v2 request: its JSON part, and all its bytes
 _ending: set[asyncio.Task[Reply]] = set()  # of exchanges that are over; asyncio itself keeps no task alive
 
@@ -404,6 +413,14 @@ class Exchange:
             (answered - began) * 1000,
             (done - arrived) * 1000,
         )
+
+
+def identity(headers: Mapping[bytes, bytes]) -> tuple[bytes, bool]:
+    """The id of a request, 32 hexadecimal digits: its trace's, or else a new one; and whether its sender wants it to be traced."""
+    traceparent = headers.get(b"traceparent")
+    if traceparent is not None and (match := TRACEPARENT.match(traceparent)):
+        return match[1], int(match[2], 16) % 2 == 1
+    return b"%016x%b" % (next(_numbers) * _SPREAD & _MASK, _END), False
 
 
 def rows_of(route: Route, head: bytes) -> float:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from serving import errors
 from serving.gateway.access import Access
+from serving.gateway.eager import in_time, own_task
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import HANG_UP_S
@@ -148,17 +149,20 @@ class Inference:
     async def _ask_by_deadline(self, head: bytes, request: InferRequest, lease: Lease, *, fresh: bool) -> Answer:
         """Raises DeadlineExpired when the client's time is over; the server works on, and holds its lease until it is done."""
         target = lease.server.target
+        left_s = request.deadline - perf_counter()
         try:
-            left_s = request.deadline - perf_counter()
             if left_s <= 0:  # it was woken late
                 raise TimeoutError
-            async with asyncio.timeout(left_s):
-                connection = target.idle.pop() if target.idle and not fresh else await target.connect()
+            if target.idle and not fresh:
+                connection = target.idle.pop()
+            else:
+                await own_task()
+                async with asyncio.timeout(left_s):
+                    connection = await target.connect()
         except TimeoutError:
             raise errors.DeadlineExpired("the deadline passed before the request was sent on") from None
         answer = connection.ask(head, request.chunks, request.give_up_at)
-        await asyncio.wait((answer,), timeout=request.deadline - perf_counter())
-        if answer.done():
+        if await in_time(answer, request.deadline - perf_counter()):
             return answer.result()
         connection.give_up_at = min(request.give_up_at, request.deadline + HANG_UP_S)
         lease.outlive(answer, self._learn_late)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import uvicorn
 
 from serving.gateway.app import Gateway
 from serving.gateway.fleet import membership
 from serving.gateway.fleet.addresses import NoAddress, is_literal, look_up, one_family, split, url_of
+from serving.gateway.serve import server_of
 from serving.ports import free_ports
 from serving.settings import GatewaySettings
 from tests.gateway.conftest import SAMPLE, Running
@@ -176,11 +176,11 @@ def gateway_with(names: Names) -> Iterator[InThread]:
 
     async def serve() -> None:
         gateway = Gateway(settings, admin_here=True, look_up=names.look_up)
-        server = uvicorn.Server(uvicorn.Config(gateway, lifespan="off", interface="asgi3", log_level="warning"))
+        server = server_of(gateway, settings)
         gateway.start()
         serving = asyncio.create_task(server.serve([listener]))
         await asyncio.to_thread(stop.wait)
-        server.should_exit = True
+        server.stop()
         await serving
         await gateway.stop()
 

@@ -9,34 +9,7 @@ import pytest
 
 from serving.gateway.fleet.variants import NotRoutable, read_variant
 from serving.gateway.http.compression import decompress
-from serving.gateway.http.connection import respond
-from serving.gateway.http.exchange import respond_asgi
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge
-
-
-def test_a_connection_of_another_kind_is_left_alone() -> None:
-    async def send(message: dict[str, Any]) -> None:
-        pytest.fail("nothing may be written")
-
-    assert not respond(send, b"HTTP/1.1 200 OK\r\n", b"{}", close=False)
-
-
-def test_the_asgi_way_says_the_same() -> None:
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\ntandem-pool: cpu\r\n"
-    asyncio.run(respond_asgi(send, head, b"{}", close=True))
-    assert sent[0]["status"] == 200
-    assert sent[0]["headers"] == [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"2"),
-        (b"tandem-pool", b"cpu"),
-        (b"connection", b"close"),
-    ]
-    assert sent[1]["body"] == b"{}"
 
 
 def config(**change: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_one_connection_too_many_is_told_so(limits: dict[str, int], status: int,
             assert said.startswith(f"http/1.1 {status} ")
             assert f"tandem-error: {word}\r\n" in said
             assert "retry-after: 1\r\n" in said
-            connections = here.server.config.http.keywords["intake"].connections  # type: ignore[union-attr]
+            connections = here.server.intake.connections
             assert connections.num_refused[limit] == 1
             for writer in (last, open_ones[0][1]):
                 writer.close()

@@ -434,7 +434,7 @@ def test_a_stop_while_a_body_comes_ends_the_connection_with_its_answer(is_late: 
             here.gateway.close()
             if is_late:
                 await leave()
-                here.server.should_exit = True
+                here.server.stop()
                 await asyncio.sleep(0.3)
             writer.write(BODY[-3:])
             async with asyncio.timeout(10):

@@ -28,7 +28,7 @@ Document = dict[str, Any]
 @pytest.fixture(scope="module", params=[True, False], ids=["loopback", "admin"])
 def api(request: pytest.FixtureRequest) -> Document:
     gateway = built(admin_here=request.param)
-    return document_of(gateway._public if request.param else gateway.admin)
+    return document_of(gateway.public if request.param else gateway.admin)
 
 
 def operations(api: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -70,7 +70,7 @@ def test_arrays_say_what_is_in_them_or_no_client_can_be_generated(api: Document)
 def test_with_keys_the_document_says_which_operations_need_one(api: Document, tmp_path: Path) -> None:
     assert "securitySchemes" not in api["components"]
     changes.add(tmp_path / "keys.json", "test", frozenset(SCOPES), datetime.now(UTC))
-    keyed = document_of(built(keys=KeyWatch(tmp_path / "keys.json"))._public)
+    keyed = document_of(built(keys=KeyWatch(tmp_path / "keys.json")).public)
     assert set(keyed["components"]["securitySchemes"]) == {"bearer", "apiKey"}
     for path, _, operation in operations(keyed):
         needs_key = path in {row.path for row in ENDPOINTS.rows if row.scope != OPEN}
@@ -120,7 +120,7 @@ def test_every_operation_has_a_sentence_and_a_place_on_the_page(api: Document) -
 def test_every_group_of_operations_has_a_title_on_the_page() -> None:
     script = read_files()["docs.js"].decode()
     titles = set(re.findall(r"(\w+): \"", script.partition("TITLES = {")[2].partition("}")[0]))
-    assert {operation["tags"][0] for _, _, operation in operations(document_of(built()._public))} == titles
+    assert {operation["tags"][0] for _, _, operation in operations(document_of(built().public))} == titles
 
 
 @pytest.mark.triton

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from serving.gateway.listeners import listen
-from serving.gateway.serve import _config, _Server
+from serving.gateway.serve import server_of
 from serving.settings import GatewaySettings
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, ask, gateway_of, until
 from tests.gateway.wire import Answer, wire
@@ -36,8 +36,7 @@ def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixt
     async def run() -> None:
         listener = listen("127.0.0.1", 0)
         async with gateway_of({"cpu": [OddTriton(infer)]}) as gateway:
-            server = _Server(_config(gateway, settings))
-            logging.getLogger("uvicorn").addHandler(caplog.handler)  # it passes nothing on
+            server = server_of(gateway, settings)
             serving = asyncio.create_task(server.serve([listener]))
             gate.clear()
             before = [asyncio.create_task(ask(gateway)) for _ in range(3)]
@@ -49,13 +48,12 @@ def test_it_is_forgotten_without_a_word_in_the_log(caplog: pytest.LogCaptureFixt
             await until(lambda: gateway.dispatcher.num_waiting("cpu") == 1, "it is forgotten")
             gate.set()
             assert {(await one).status for one in before} == {200}
-            server.should_exit = True
+            server.stop()
             await serving
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
-    logging.getLogger("uvicorn").removeHandler(caplog.handler)
-    assert not [record.message for record in caplog.records if "ASGI" in record.message]
+    assert not [record.message for record in caplog.records]
 
 
 def test_an_upgrade_that_is_ignored_is_answered_after_those_before_it() -> None:

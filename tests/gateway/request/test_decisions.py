@@ -10,7 +10,8 @@ import uvloop
 
 from serving.gateway.app import Gateway
 from serving.gateway.request import decisions, dispatch
-from serving.gateway.request.decisions import Decisions, identity
+from serving.gateway.request.decisions import Decisions
+from serving.gateway.request.exchange import identity
 from serving.http_client import get
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service

@@ -27,7 +27,7 @@ from serving.gateway.grpc.server import GrpcServer
 from serving.gateway.listeners import listen
 from serving.gateway.openai.embedders import Embedder
 from serving.gateway.request import route
-from serving.gateway.serve import _config, _Server
+from serving.gateway.serve import server_of
 from serving.ports import free_ports
 from serving.preprocessing.texts import TextTokenizer
 from serving.scheduling.bridge import Demand
@@ -211,7 +211,7 @@ async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]]) -> AsyncIt
 
         gateway.embeddings._embedders.of = embedder  # type: ignore[method-assign]
         gateway.classify._classifiers.of = classifier  # type: ignore[method-assign]
-        server = _Server(_config(gateway, gateway._settings))
+        server = server_of(gateway, gateway._settings)
         serving = asyncio.create_task(server.serve([listener]))
         grpc_server = GrpcServer(gateway, gateway._settings, [listen("127.0.0.1", grpc_port)], admin_here=True)
         await grpc_server.start()
@@ -220,7 +220,7 @@ async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]]) -> AsyncIt
                 yield Stand(gateway, triton, listener.getsockname()[1], channel)
         finally:
             await grpc_server.stop(0)
-            server.should_exit = True
+            server.stop()
             await serving
 
 

@@ -32,14 +32,14 @@ def test_a_quick_bench_measures_everything_once(tmp_path: Path) -> None:
     assert result["machine"]["processor"] in done.stdout
     assert result["date"] in done.stdout
     assert set(result["targets"]) == {
-        f"{t}, {b}" for t in ("Triton direct", "yardstick", "gateway") for b in ("JSON", "binary")
+        f"{t}, {b}" for t in ("Triton direct", "floor", "yardstick", "gateway") for b in ("JSON", "binary")
     }
     for series in result["targets"].values():
         assert len(series["rate_rps"]) == len(series["latency_p50_s"]) == len(series["cpu_us_per_request"]) == 1
         assert min(series["rate_rps"] + series["latency_p50_s"]) > 0
     assert all(spread["median"] > 0 for ratios in result["ratios"].values() for spread in ratios.values())
     assert_compute(result["compute"])
-    assert len(result["verdicts"]) == 5
+    assert len(result["verdicts"]) == 9
     assert all(verdict["name"] in done.stdout for verdict in result["verdicts"])
 
 
