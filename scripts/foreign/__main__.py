@@ -194,10 +194,10 @@ def _wait(pid: int, deadline_s: float) -> tuple[int, resource.struct_rusage]:
 
 
 def _last(log: Path) -> str:
-    """What a command said of its failure: its own sentence, else its last line."""
+    """What a command said of its failure: its own sentence, else its last line; on any machine the same."""
     said = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     own = [line.removeprefix("tandem: ") for line in said if line.startswith("tandem: ")]
-    return (own or said or ["nothing was said"])[-1]
+    return (own or said or ["nothing was said"])[-1].replace(str(Path.home()), "~")
 
 
 # -- what is served -----------------------------------------------------------------------------------------------------
