@@ -164,6 +164,8 @@ class Nursery:
 
     def __init__(self) -> None:
         self._ends: dict[int, asyncio.Future[int]] = {}
+        # Of whoever else works in this process; they are not ours to end.
+        self._others = {(child.pid, child.started_ticks) for child in children_of(os.getpid())}
 
     def __enter__(self) -> Nursery:
         if sys.platform == "linux":
@@ -210,7 +212,11 @@ class Nursery:
 
     def orphans(self) -> list[Stat]:
         """What dead children left behind: their children are ours now."""
-        return [child for child in children_of(os.getpid()) if child.pid not in self._ends]
+        return [
+            child
+            for child in children_of(os.getpid())
+            if child.pid not in self._ends and (child.pid, child.started_ticks) not in self._others
+        ]
 
     async def end_orphans(self) -> None:
         """Kills them and waits until none is left."""

@@ -187,6 +187,21 @@ def test_the_children_of_a_dead_child_are_ended_and_reaped(tmp_path: Path) -> No
     assert done.stdout.split() == ["2", "0"]
 
 
+def test_children_that_were_there_before_are_left_alone() -> None:
+    code = (
+        "import asyncio, subprocess\nfrom serving.local.processes import Nursery\n"
+        "async def run():\n"
+        "    other = subprocess.Popen(['/bin/sleep', '600'])\n"
+        "    with Nursery() as nursery:\n"
+        "        await nursery.end_orphans()\n"
+        "        print(other.poll())\n"
+        "    other.kill()\n"
+        "asyncio.run(run())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["None"]
+
+
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 
