@@ -49,6 +49,7 @@ TOKEN = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 VALUE = re.compile(rb"[^\0\r\n]*")
 MAX_DIGITS = 19  # of a length
 MAX_KNOWN = 32  # heads that are remembered; a client of gRPC has one for each method and deadline
+MAX_KNOWN_BYTES = 2048  # of one, as it came
 FRAMES_OF_SETTINGS = 50  # that one of settings counts as, since it is looked up for every stream
 Piece = bytes | memoryview
 
@@ -195,10 +196,6 @@ class Http2:
         """Whether a frame or a block of headers has begun that is not the content of a request."""
         is_content = len(self._rest) > 3 and self._rest[3] == DATA
         return not self._has_settings or self._block is not None or (bool(self._rest) and not is_content)
-
-    @property
-    def num_streams(self) -> int:
-        return len(self._streams)
 
     def has(self, stream: int) -> bool:
         """Whether its answer has not ended yet, and its client waits for it."""
@@ -375,10 +372,12 @@ class Http2:
             return
         if stream <= self._last_stream:
             if stream in self._ended_early:
+                self._idle_frame()
                 return
             raise Fault(STREAM_CLOSED, "a stream began twice")
         self._last_stream = stream
         if stream > self._last_taken:  # after our GOAWAY: the client tries it elsewhere
+            self._idle_frame()
             return
         if head is None or (has_ended and length):
             raise StreamFault(stream, PROTOCOL_ERROR)
@@ -416,7 +415,8 @@ class Http2:
         if said is not None and not (said.isdigit() and len(said) < MAX_DIGITS):
             return None, None
         found = head, None if said is None else int(said)
-        if self._known_version == table.version and not is_trailers and len(self._known) < MAX_KNOWN:
+        is_usual = len(block) <= MAX_KNOWN_BYTES and not head.is_too_large and not is_trailers
+        if is_usual and self._known_version == table.version and len(self._known) < MAX_KNOWN:
             self._known[block] = found
         return found
 
@@ -491,10 +491,8 @@ class Http2:
         if len(content) != 4:
             raise Fault(FRAME_SIZE_ERROR, "a reset has four bytes")
         self._idle_frame()
-        if self._streams.get(stream) is not None:
-            self._num_cancelled += 1
-            if self._num_cancelled > MAX_CANCELLED:
-                raise Fault(ENHANCE_YOUR_CALM, "too many requests that nobody waits for")
+        if stream in self._streams:
+            self._cancelled()
             self._forget(stream)
             events.append(Reset(stream))
         elif not stream or self._is_idle(stream):
@@ -509,10 +507,17 @@ class Http2:
         if int.from_bytes(content[:4]) & MAX_WINDOW_BYTES == stream:
             raise StreamFault(stream, PROTOCOL_ERROR)
 
+    def _cancelled(self) -> None:
+        """By its client, or for what its client did: both cost it little and us much."""
+        self._num_cancelled += 1
+        if self._num_cancelled > MAX_CANCELLED:
+            raise Fault(ENHANCE_YOUR_CALM, "too many requests that nobody waits for")
+
     def _reset_for(self, fault: StreamFault, events: list[Event]) -> None:
         self._idle_frame()
         self._reply(_frame(RST_STREAM, 0, fault.stream, fault.code.to_bytes(4)))
         if fault.stream in self._streams:
+            self._cancelled()
             self._forget(fault.stream)
             events.append(Reset(fault.stream))
         self._remember(fault.stream)

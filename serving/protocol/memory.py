@@ -20,60 +20,64 @@ class Memory:
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.held = self.num_refused = 0
-        self._lock = Lock()
+        self.lock = Lock()
 
     def claim(self) -> Claim:
         """Nothing yet, for one request."""
         return Claim(self)
 
-    def add(self, num_bytes: int) -> bool:
-        """Whether there was room for so many more; less than 0 gives back."""
-        with self._lock:
-            if num_bytes > 0 and self.held + num_bytes > self.most_bytes:
-                self.num_refused += 1
-                return False
-            self.held += num_bytes
-            return True
-
 
 class Claim:
-    """What one request holds, until `release`."""
+    """What one request holds, until `release`: after that a thread that still works for it gets nothing more."""
 
-    __slots__ = ("_memory", "held")
+    __slots__ = ("_is_released", "_memory", "held")
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
+        self._is_released = False
         self.held = 0
 
     def take(self, num_bytes: int) -> None:
         """So many more. Raises Overloaded, or TooLarge where it would not fit if it were alone."""
-        if not self._memory.add(num_bytes):
-            most = self._memory.most_bytes
-            if self.held + num_bytes > most:
-                raise TooLarge(
-                    f"the request needs more than {most} bytes of memory, all there is for requests (max_buffered_bytes); "
-                    "send it in binary, or in several"
-                )
-            raise Overloaded(
-                f"the requests that are here at this moment take all of the {most} bytes of memory there are for them "
-                "(max_buffered_bytes); try again",
-                retry_after_s=RETRY_AFTER_S,
+        memory = self._memory
+        most = memory.most_bytes
+        with memory.lock:
+            if not self._is_released and (num_bytes <= 0 or memory.held + num_bytes <= most):
+                memory.held += num_bytes
+                self.held += num_bytes
+                return
+            memory.num_refused += not self._is_released
+            is_alone_too_large = self.held + num_bytes > most
+        if is_alone_too_large:
+            raise TooLarge(
+                f"the request needs more than {most} bytes of memory, all there is for requests (max_buffered_bytes); "
+                "send it in binary, or in several"
             )
-        self.held += num_bytes
+        raise Overloaded(
+            f"the requests that are here at this moment take all of the {most} bytes of memory there are for them "
+            "(max_buffered_bytes); try again",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
     def take_over(self, other: Claim) -> None:
         """What another claim holds of the same memory."""
-        self.held, other.held = self.held + other.held, 0
+        with self._memory.lock:
+            self.held, other.held = self.held + other.held, 0
 
     def give_back(self, num_bytes: int) -> None:
         """So many, or all where it holds less."""
-        num_bytes = min(num_bytes, self.held)
-        if num_bytes > 0:
-            self._memory.add(-num_bytes)
-            self.held -= num_bytes
+        with self._memory.lock:
+            num_bytes = min(num_bytes, self.held)
+            if num_bytes > 0:
+                self._memory.held -= num_bytes
+                self.held -= num_bytes
 
     def release(self) -> None:
-        self.give_back(self.held)
+        """All of it, for good."""
+        with self._memory.lock:
+            self._is_released = True
+            self._memory.held -= self.held
+            self.held = 0
 
 
 Claims = Callable[[], Claim]  # the claim of a request, made when it is first needed

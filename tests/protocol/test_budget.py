@@ -99,3 +99,13 @@ def test_memory_is_one_budget_and_comes_back_when_a_request_is_over() -> None:
     first.release()
     second.release()
     assert memory.held == 0
+
+
+def test_who_still_works_for_a_request_that_is_over_gets_no_more_memory() -> None:
+    memory = Memory(100)
+    claim = memory.claim()
+    claim.take(60)
+    claim.release()
+    with pytest.raises(Overloaded):
+        claim.take(10)
+    assert (memory.held, claim.held, memory.num_refused) == (0, 0, 0)

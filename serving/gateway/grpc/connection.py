@@ -41,6 +41,8 @@ SILENT_S, PONG_S = (
     60.0,
     20.0,
 )  # a machine that is gone without a word is noticed within 80 s where an RPC of its is open
+UNTAKEN_S = 60.0  # answers of which a client takes nothing for so long are for nobody; a guess, not measured
+CLOSING_S = 10.0  # for the last bytes of a connection that ends; a guess, not measured
 # Clients are asked to connect anew so often, so that they spread over new gateways, and have gone elsewhere when this one stops. A guess.
 AGE_S = 10.0
 # That a message may have whatever the models take: gRPC's own default.
@@ -53,6 +55,7 @@ HEAD_BLOCK = (
     + literal(b"content-type", b"application/grpc")
     + literal(b"grpc-accept-encoding", b"identity,gzip,deflate")
 )
+GRPC, WEB = b"application/grpc", b"application/grpc-web"
 OK_BLOCK = literal(b"grpc-status", b"0")
 _kept_literal = lru_cache(512)(literal)  # of receipts, which hardly differ
 NOT_KEPT = frozenset(
@@ -92,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._rpcs: dict[int, Rpc] = {}
         self._num_left = 0  # RPCs whose clients have left, and that are still worked on
         self._unread: deque[bytes] = deque()
-        self._held_back: deque[tuple[Rpc, Message]] = deque()
+        self._held_back: dict[Rpc, Message] = {}
         self._drained: list[asyncio.Future[None]] = []
         self._is_flush_due = self._is_paused = self._is_closing = False
         self._leaves_at: float | None = None  # since it was asked to
@@ -100,8 +103,10 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.began = self.heard_at = self._loop.time()
         self.pinged_at: float | None = None
+        self._sent_at = self.began  # something, or there was nothing to send
         self._age_s = AGE_S * random.uniform(0.9, 1.1)
         self._timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
 
     # -- of asyncio ---------------------------------------------------------------------------------------------------
 
@@ -122,8 +127,9 @@ class Connection(asyncio.Protocol):
             return
         self._listener.open.discard(self)
         self._listener.connections.end(self.peer)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
         self._is_closing = True
         self._unread.clear()
         self._held_back.clear()
@@ -198,7 +204,8 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, request: Request, touched: dict[Rpc, None]) -> None:
         head, stream, listener = request.head, request.stream, self._listener
-        is_grpc = head.fields.get(b"content-type", b"").startswith(b"application/grpc")
+        kind = head.fields.get(b"content-type", b"")
+        is_grpc = kind.startswith(GRPC) and not kind.startswith(WEB)
         if head.method != b"POST" or not is_grpc:
             status = b"415" if head.method == b"POST" else b"405"
             self._http2.send_trailers(stream, literal(b":status", status))
@@ -243,6 +250,11 @@ class Connection(asyncio.Protocol):
         except errors.RequestError as error:
             self._refuse(rpc, error)
             return
+        except OSError:  # no pages for a large message
+            self._refuse(
+                rpc, errors.Overloaded("there is no memory for the message; try again", retry_after_s=RETRY_AFTER_S)
+            )
+            return
         if message is not None:
             touched.pop(rpc, None)
             self._listener.partial.pop(rpc, None)
@@ -280,12 +292,13 @@ class Connection(asyncio.Protocol):
         limits, since = self._listener.limits, rpc.since
         if since is None:
             return
-        if now - since > limits.body_timeout_s or now - max(since, self.heard_at) > limits.body_pause_s:
+        if rpc.has_queued:  # it waits for us, not we for its client
+            rpc.since = now
+        elif now - since > limits.body_timeout_s or now - max(since, self.heard_at) > limits.body_pause_s:
             self._refuse(rpc, errors.TooSlow("the message came too slowly (body_timeout_s, body_pause_s)"))
 
     def _refuse(self, rpc: Rpc, error: errors.RequestError) -> None:
         """One whose message is not read, or not further."""
-        rpc.claim.release()
         self._listener.partial.pop(rpc, None)
         if rpc.method.is_inference:
             self._listener.counted(error)
@@ -299,7 +312,11 @@ class Connection(asyncio.Protocol):
 
     def _start(self, rpc: Rpc, message: Message) -> None:
         if self._http2.unsent_bytes > MAX_UNSENT_BYTES:
-            self._held_back.append((rpc, message))
+            self._held_back[rpc] = message
+            try:
+                rpc.claim.take(max(0, message.size - rpc.claim.held))
+            except errors.RequestError as error:
+                self._refuse(rpc, error)
         else:
             self._run(rpc, self._unary(rpc, message))
 
@@ -308,6 +325,13 @@ class Connection(asyncio.Protocol):
         if left_s < inf and not (rpc.method.is_inference and rpc.method.unary is not None):
             rpc.timer = self._loop.call_later(left_s, self._expire, rpc)
         rpc.task = self._loop.create_task(answering)
+        rpc.task.add_done_callback(lambda task: self._done(rpc, task))
+
+    def _done(self, rpc: Rpc, task: asyncio.Task[None]) -> None:
+        """Also where it was cancelled before its first step."""
+        if task.cancelled() and not rpc.has_left:
+            self._fail(rpc, errors.NotReady(STOPPING, retry_after_s=RETRY_AFTER_S))
+        self._over(rpc)
 
     def _expire(self, rpc: Rpc) -> None:
         self._fail(rpc, errors.DeadlineExpired("the deadline of the RPC has passed"))
@@ -331,8 +355,6 @@ class Connection(asyncio.Protocol):
                 self._end(rpc, OK_BLOCK + _block(rpc.trailing))
         except BaseException as error:
             self._fail_with(rpc, error)
-        finally:
-            self._over(rpc)
 
     async def _stream(self, rpc: Rpc) -> None:
         try:
@@ -343,8 +365,6 @@ class Connection(asyncio.Protocol):
             self._end(rpc, OK_BLOCK if rpc.has_begun else HEAD_BLOCK + OK_BLOCK)
         except BaseException as error:
             self._fail_with(rpc, error)
-        finally:
-            self._over(rpc)
 
     async def send(self, rpc: Rpc, message: Sequence[Piece]) -> None:
         """Of a stream: waits while the client takes nothing."""
@@ -422,6 +442,7 @@ class Connection(asyncio.Protocol):
 
     def _over(self, rpc: Rpc) -> None:
         self._rpcs.pop(rpc.stream, None)
+        self._held_back.pop(rpc, None)
         rpc.claim.release()
         self._listener.partial.pop(rpc, None)
         if rpc.timer is not None:
@@ -446,10 +467,13 @@ class Connection(asyncio.Protocol):
         if transport is None or self._is_closing:
             return
         while not self._is_paused and (pieces := self._http2.take(WRITE_BYTES)):
+            self._sent_at = self._loop.time()
             if sum(map(len, pieces)) < JOIN_BELOW_BYTES:
                 transport.write(b"".join(pieces))
             else:
                 transport.writelines(pieces)
+        if not self._http2.unsent_bytes:
+            self._sent_at = self._loop.time()
         if self._http2.unsent_bytes <= MAX_UNSENT_BYTES:
             self._let_go_on()
         self._close_if_idle()
@@ -460,9 +484,8 @@ class Connection(asyncio.Protocol):
             if not one.done():
                 one.set_result(None)
         while self._held_back and self._http2.unsent_bytes <= MAX_UNSENT_BYTES:
-            rpc, message = self._held_back.popleft()
-            if rpc.stream in self._rpcs:
-                self._run(rpc, self._unary(rpc, message))
+            rpc = next(iter(self._held_back))
+            self._run(rpc, self._unary(rpc, self._held_back.pop(rpc)))
 
     # -- how it ends --------------------------------------------------------------------------------------------------
 
@@ -473,7 +496,9 @@ class Connection(asyncio.Protocol):
         self._http2.forgive(int(LOOK_S * FORGIVEN_PER_S))
         if self._http2.awaits_head and now - max(self.began, self.heard_at) > self._listener.limits.head_timeout_s:
             self._close()
-        elif self.pinged_at is not None and now - self.pinged_at > PONG_S:
+        elif (self.pinged_at is not None and now - self.pinged_at > PONG_S) or (
+            self._http2.unsent_bytes and now - self._sent_at > UNTAKEN_S
+        ):
             self._abort()
         elif self._rpcs and self.pinged_at is None and now - self.heard_at > SILENT_S:
             self.pinged_at = now
@@ -522,6 +547,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._is_closing:
             self._is_closing = True
             self._transport.close()
+            self._end_timer = self._loop.call_later(CLOSING_S, self._transport.abort)
 
     def _close(self) -> None:
         """With what is to be said last."""

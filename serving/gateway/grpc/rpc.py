@@ -29,8 +29,9 @@ AHEAD_BYTES = 2**20
 SMALL_PIECE_BYTES = (
     4096  # less is put behind what came before it, or a message of single bytes would take forty times its size
 )
-# A message of more is put together as it comes, in pages of its own: they are taken as they are written, and given back when it is read.
+# A message of which more has come is put together in pages of its own: they are taken as they are written, and given back when it is read.
 PLACE_ABOVE_BYTES = 2**20
+MESSAGE_BYTES = 200  # of one that is queued, beside its content
 UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 PERHAPS_EXPIRED_S = 0.02  # a client that leaves so shortly before its deadline has kept it; a guess, not measured
@@ -105,7 +106,7 @@ class Rpc:
     """
 
     __slots__ = (
-        "_ahead", "_is_compressed", "_is_stopping", "_left", "_pieces", "_place", "_prefix", "_queue", "_size",
+        "_ahead", "_is_compressed", "_is_stopping", "_left", "_pieces", "_place", "_prefix", "_queue", "_queued_bytes", "_size",
         "_unpack", "_waiter", "_wire", "arrived", "call", "claim", "deadline", "error", "has_begun",
         "has_client_ended", "has_left", "is_whole", "max_bytes", "method", "on_left", "since", "stream",
         "task", "timer", "trailing",
@@ -148,6 +149,7 @@ class Rpc:
         self._pieces: list[Piece | bytearray] = []
         self._place: memoryview | None = None  # of a large message, which is put together as it comes
         self._queue: deque[Message] = deque()
+        self._queued_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._is_stopping = False
 
@@ -197,7 +199,9 @@ class Rpc:
             raise errors.NotReady(STOPPING, retry_after_s=RETRY_AFTER_S)
 
     async def _next(self) -> Message | None:
-        while not self._queue:
+        while not self._queue or self.has_left:
+            if self.has_left:
+                return None
             if self.error is not None:
                 raise self.error
             if self.has_client_ended:
@@ -206,7 +210,9 @@ class Rpc:
                 self.require_going()
             self._grant()
             await self._wait()
-        return self._queue.popleft()
+        message = self._queue.popleft()
+        self._queued_bytes -= message.size + MESSAGE_BYTES
+        return message
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -221,7 +227,12 @@ class Rpc:
     def buffered_bytes(self) -> int:
         """Of messages that nobody has taken."""
         coming = 0 if self._left is None else self._size - self._left
-        return coming + sum(message.size for message in self._queue)
+        return coming + self._queued_bytes
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether messages wait for whoever answers."""
+        return bool(self._queue)
 
     @property
     def is_partial(self) -> bool:
@@ -257,6 +268,8 @@ class Rpc:
                 self.is_whole = True
                 return message
             self._queue.append(message)
+            self._queued_bytes += message.size + MESSAGE_BYTES
+            self.since = None
             self.wake()
             if not content:
                 break
@@ -282,6 +295,7 @@ class Rpc:
     def leave(self) -> None:
         """The client waits for nothing any more."""
         self.has_left = True
+        self.wake()
         if self.on_left is not None:
             if self.left_s() > PERHAPS_EXPIRED_S:  # else it is over by its own deadline, and counted so
                 self.on_left()
@@ -297,13 +311,17 @@ class Rpc:
         self._prefix = b""
         self._is_compressed = bool(flag)
         self._left = self._size = size
-        self._place = memoryview(mmap(-1, size)) if size > PLACE_ABOVE_BYTES else None
 
     def _keep(self, piece: bytes) -> None:
         """The last bytes that came, which are not in `_left` any more."""
+        end = self._size - (self._left or 0)
+        if self._place is None and end > PLACE_ABOVE_BYTES:
+            self._place = memoryview(mmap(-1, self._size))
+            before = b"".join(self._pieces)
+            self._place[: len(before)] = before
+            self._pieces = []
         if self._place is not None:
-            at = self._size - (self._left or 0) - len(piece)
-            self._place[at : at + len(piece)] = piece
+            self._place[end - len(piece) : end] = piece
             return
         last = self._pieces[-1] if self._pieces else None
         if len(piece) >= SMALL_PIECE_BYTES:

@@ -10,6 +10,7 @@ import socket
 from contextlib import suppress
 
 from serving.gateway.app import Gateway
+from serving.gateway.background import forever
 from serving.gateway.grpc.connection import Connection, Listener
 from serving.gateway.grpc.infer import GrpcInfer
 from serving.gateway.grpc.service import Service
@@ -57,7 +58,7 @@ class GrpcServer:
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
             self._servers.append(await loop.create_server(lambda: Connection(self._listener), sock=listener))
-        self._watch = asyncio.create_task(self._check_times())
+        self._watch = asyncio.create_task(forever("looking at the time of gRPC messages", self._check_times))
 
     def let_nobody_in(self) -> None:
         """New connections are dropped, those that are there go on."""
