@@ -169,6 +169,7 @@ def test_the_story_of_a_pool_that_the_scaler_scales(
         second.wait_for("sets replicas now")
         bed.kubectl("scale", "deployment", "tandem-gpu", "--replicas=0", "-n", namespace)
         wait_until(lambda: synced.replicas() == 1, "the other sets it right")
+        wait_until(synced.nodes, "and lets its pod look for a node")
         third = scalers.start()
         third.wait_for("ready: ")
         second.end()
