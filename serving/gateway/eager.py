@@ -66,14 +66,21 @@ async def in_time(pending: Pending[Any], limit_s: float) -> bool:
 class EagerTask:
     """Runs until its first wait when it is made, by a callback and not in a task. From then until its end it is in `running`.
 
-    What it raises is only logged.
+    What it raises is only logged, and `on_failure` is called then, or where it ends by being cancelled.
     """
 
-    __slots__ = ("_resume", "_running", "_task", "_waits_for", "_work")
+    __slots__ = ("_is_cancelled", "_on_failure", "_resume", "_running", "_task", "_waits_for", "_work")
 
-    def __init__(self, work: Coroutine[Any, Any, None], running: set[EagerTask]) -> None:
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, None],
+        running: set[EagerTask],
+        on_failure: Callable[[], object] | None = None,
+    ) -> None:
         self._work = work
         self._running = running
+        self._on_failure = on_failure
+        self._is_cancelled = False  # and has not heard of it yet
         self._task: asyncio.Task[None] | None = None
         self._waits_for: Pending[Any] | None = None
         self._resume = partial(next, self._steps(), None)
@@ -85,6 +92,8 @@ class EagerTask:
             self._task.cancel()
         elif self._waits_for is not None and not self._waits_for.done():
             self._waits_for.cancel_soon()
+        else:
+            self._is_cancelled = True
 
     def _steps(self) -> Generator[None, None, None]:
         """One from wait to wait."""
@@ -97,26 +106,39 @@ class EagerTask:
                 waits_for.then = self._resume
                 yield
                 waits_for.then = None
-                waits_for = send(None)
+                if self._is_cancelled:  # after that had come, and before this turn
+                    self._is_cancelled = False
+                    waits_for = self._work.throw(asyncio.CancelledError())
+                else:
+                    waits_for = send(None)
         except StopIteration:
             running.discard(self)
         except BaseException as error:
-            running.discard(self)
-            _log(error)
+            self._fail(error)
         else:
             self._waits_for = None
-            self._task = asyncio.get_running_loop().create_task(_rest(self._work, waits_for))
-            self._task.add_done_callback(self._ended)
+            asyncio.get_running_loop().create_task(self._rest(waits_for)).add_done_callback(self._ended)
+
+    async def _rest(self, waits_for: Any) -> None:
+        """What is left of a coroutine that has begun to wait."""
+        task = self._task = asyncio.current_task()
+        if self._is_cancelled and task is not None:  # before it began: it would end without a word to the work
+            task.cancel()
+        await _relay(self._work, waits_for)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            self._running.discard(self)
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
         self._running.discard(self)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log(error)
-
-
-async def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-    """What is left of a coroutine that has begun to wait."""
-    await _relay(work, waits_for)
+        if not isinstance(error, asyncio.CancelledError):
+            log.error("a request failed", exc_info=error)
+        if self._on_failure is not None:
+            self._on_failure()
 
 
 @coroutine
@@ -139,8 +161,3 @@ async def own_task() -> None:
     """From here on whoever awaits it runs in a task of the event loop."""
     if asyncio.current_task() is None:
         await asyncio.sleep(0)
-
-
-def _log(error: BaseException) -> None:
-    if not isinstance(error, asyncio.CancelledError):
-        log.error("a request failed", exc_info=error)

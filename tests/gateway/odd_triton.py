@@ -152,6 +152,9 @@ class _Memory(asyncio.Transport):
 
     resume_reading = pause_reading
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 async def ask(gateway: Gateway, body: bytes = BODY, model: str = "m", **headers: str | float) -> Reply:
     """As a client would, without a socket; where it is cancelled, so is what answers it."""

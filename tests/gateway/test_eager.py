@@ -96,6 +96,55 @@ def test_one_that_is_cancelled_hears_of_it(work: Callable[[list[str], Pending[st
     assert noted == ["begin", "cancelled"]
 
 
+async def waits_again(noted: list[str], pending: Pending[str]) -> None:
+    await waits(noted, pending)
+    await Pending()
+
+
+async def waits_in_a_new_task(noted: list[str], pending: Pending[str]) -> None:
+    noted.append("begin")
+    pending.set_soon("news")
+    await asyncio.sleep(10)
+
+
+@pytest.mark.parametrize(
+    ("work", "hears"),
+    [
+        (waits, ["begin", "cancelled", "failed"]),
+        (waits_again, ["begin", "cancelled", "failed"]),
+        (waits_in_a_new_task, ["begin", "cancelled", "failed"]),
+    ],
+)
+def test_one_that_is_cancelled_just_before_its_turn_hears_of_it(
+    work: Callable[[list[str], Pending[str]], Awaitable[None]], hears: list[str]
+) -> None:
+    noted: list[str] = []
+
+    async def main() -> None:
+        running: set[EagerTask] = set()
+        pending: Pending[str] = Pending()
+
+        async def noting() -> None:
+            try:
+                await work(noted, pending)
+            except asyncio.CancelledError:
+                noted.append("cancelled")
+                raise
+
+        def callback() -> None:
+            task = EagerTask(noting(), running, lambda: noted.append("failed"))
+            if not pending.done():
+                pending.set_soon("news")
+            task.cancel()
+
+        asyncio.get_running_loop().call_soon(callback)
+        await asyncio.sleep(0.01)
+        assert not running
+
+    asyncio.run(main())
+    assert noted == hears
+
+
 def test_late_is_late() -> None:
     async def main() -> bool:
         return await in_time(Pending(), 0.01)

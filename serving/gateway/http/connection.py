@@ -40,6 +40,9 @@ REFUSED_S = 1.0  # who has sent nothing yet, and whose connection is one too man
 LINGER_BYTES = 64 * 2**20
 # Of a request that is refused: reading past so many costs less than a new connection; a guess, not measured.
 MOST_SKIPPED_BYTES = 2**20
+SLICE_BYTES = 16 * 1024  # of a read that has many lines, before others have their turn: 600 of the shortest requests
+MANY_LINES = 512  # in one read: more than one head has, and than are by chance in a body; a guess, not measured
+STALLED_S = 60.0  # who takes nothing of its answer for so long has left, as nginx has it; after a close, LINGER_S
 LEAVES_IT = frozenset({b"transfer-encoding", b"expect", b"origin"})  # in a head: the app knows how to refuse it
 # Heads that came, and their lengths: clients have a few each. At most 4 MB of them with what was read; guesses, not measured.
 MAX_KNOWN, MAX_KNOWN_BYTES = 512, 2048
@@ -176,6 +179,11 @@ class Request:
             self.error = error
             self._wake()
 
+    def abandon(self) -> None:
+        """Whoever answers it has failed."""
+        if not self.is_answered and not self.has_left:
+            self.connection.abort()
+
     def leave(self) -> None:
         self.has_left = True
         if self.incoming is not None:
@@ -216,6 +224,7 @@ class ClientConnection(asyncio.Protocol):
         "_intake",
         "_is_counted",
         "_is_lingering",
+        "_is_slice_due",
         "_is_stopping",
         "_loop",
         "_num_discarded",
@@ -224,8 +233,10 @@ class ClientConnection(asyncio.Protocol):
         "_refusal",
         "_server",
         "_skipped",
+        "_stalled",
         "_timer",
         "_transport",
+        "_unread",
         "client",
         "is_reading_paused",
         "server_address",
@@ -254,6 +265,9 @@ class ClientConnection(asyncio.Protocol):
         self._is_stopping = False
         self._num_discarded = 0
         self._drained: Pending[None] | None = None  # while the client does not read
+        self._stalled: asyncio.TimerHandle | None = None  # looks whether it has taken anything meanwhile
+        self._unread: deque[bytes] | tuple[()] = ()  # slices of what was read; the transport does not read then
+        self._is_slice_due = False
         self.is_reading_paused = False
 
     # -- asyncio calls these ------------------------------------------------------------------------------------------
@@ -277,7 +291,13 @@ class ClientConnection(asyncio.Protocol):
         if self._is_counted:
             self._intake.connections.end(self._address)
         self._timer.cancel()
+        if self._stalled is not None:
+            self._stalled.cancel()
+        if self._skipped is not None and self._skipped.timer is not None:
+            self._skipped.timer.cancel()
+        self._skipped = None
         self._ignores_input = True
+        self._unread = ()
         if self._incoming is not None:
             self._incoming.release()
         waiting = {id(one): one for one in (self._current, *self._queue, self._arriving) if one is not None}
@@ -291,6 +311,9 @@ class ClientConnection(asyncio.Protocol):
         if self._ignores_input:
             self._discard(len(data))
             return
+        if self._unread:
+            self._unread.append(data)
+            return
         if self._incoming is None and self._skipped is None:
             begins = data.find(HEAD_END) + len(HEAD_END)
             if begins <= MAX_KNOWN_BYTES:
@@ -298,21 +321,59 @@ class ClientConnection(asyncio.Protocol):
                 if known is not None and known[0] == self._host and known[1].body_bytes == len(data) - begins:
                     self._take(known[1], data, begins)
                     return
-        self._feed(data)
+        if len(data) > SLICE_BYTES and self._has_many_lines(data):
+            self._unread = deque(data[at : at + SLICE_BYTES] for at in range(0, len(data), SLICE_BYTES))
+            self._transport.pause_reading()
+            self._read_on()
+        else:
+            self._feed(data)
 
     def eof_received(self) -> None:
         """Who closes its side has left."""
+        self._close()
 
     def pause_writing(self) -> None:
         if self._drained is None:
             self._drained = Pending()
+            if not self._transport.is_closing():
+                self._expect_to_write(STALLED_S)
 
     def resume_writing(self) -> None:
+        if self._stalled is not None and not self._transport.is_closing():
+            self._stalled.cancel()
         drained, self._drained = self._drained, None
         if drained is not None:
             drained.set_soon(None)
 
     # -- what comes ---------------------------------------------------------------------------------------------------
+
+    def _has_many_lines(self, data: bytes) -> bool:
+        """Whether reading it at once may hold up others: thousands of requests, or of chunks. A body that goes on is one piece."""
+        is_body = self._framing is not None and len(data) <= self._framing.left
+        return not is_body and data.count(b"\r\n") > MANY_LINES
+
+    def _read_on(self) -> None:
+        """A slice, and others get their turn; none while too much waits."""
+        self._is_slice_due = False
+        if self.is_reading_paused or not self._unread or self._transport.is_closing():
+            return
+        data = self._unread.popleft()
+        if self._ignores_input:
+            self._discard(len(data))
+        else:
+            self._feed(data)
+        if not self.is_reading_paused:
+            self._read_more()
+
+    def _read_more(self) -> None:
+        """Of what was read, or from the client."""
+        if self._transport.is_closing():
+            return
+        if not self._unread:
+            self._transport.resume_reading()
+        elif not self._is_slice_due:
+            self._is_slice_due = True
+            self._loop.call_soon(self._read_on)
 
     def _take(self, head: Head, data: bytes, begins: int) -> None:
         """A whole request, whose head was read before."""
@@ -340,7 +401,6 @@ class ClientConnection(asyncio.Protocol):
             self._incoming.add(len(data))
             if self._ignores_input:
                 return
-        is_busy = self._current is not None
         for event in events:
             kind = type(event)
             if kind is bytes:
@@ -358,9 +418,9 @@ class ClientConnection(asyncio.Protocol):
         if not self._ignores_input:
             self._ignores_input = framing.is_over  # the client said that this is its last request
             self._await_rest(framing)
-        if is_busy and self._queue:
-            self._count_queued(len(data))
         self._start_next()
+        if self._queue:
+            self._count_queued(len(data))
 
     def _take_head(self, head: Head, *, may_refuse: bool) -> bool:
         """Whether another may be refused in this read: one is, so that others have their turn."""
@@ -437,7 +497,7 @@ class ClientConnection(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self.is_reading_paused and not self._transport.is_closing():
             self.is_reading_paused = False
-            self._transport.resume_reading()
+            self._read_more()
 
     def hear(self) -> None:
         """Goes on reading, so that the client's end is heard of, but where too much waits."""
@@ -462,7 +522,7 @@ class ClientConnection(asyncio.Protocol):
         if endpoint is None:
             self._server.bridge(request)
         else:
-            EagerTask(endpoint.handler.answer(request, endpoint), self._server.running)
+            EagerTask(endpoint.handler.answer(request, endpoint), self._server.running, request.abandon)
 
     def write(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -515,18 +575,19 @@ class ClientConnection(asyncio.Protocol):
         """Its answer is written; `close`: and says that the connection ends."""
         request.is_answered = True
         self._current = None
+        if self._is_stopping and not self._queue and self._refusal is None:
+            close = True  # the stop may have come after its head was written
         if request.incoming is not None:
             request.incoming.release()
             if self._incoming is request.incoming:
                 self._incoming = None
         if close:
             if request.is_whole and request.error is None:
-                self._ignores_input = True
-                self._transport.close()
+                self._close()
             else:
                 self._linger()
             return
-        self.resume_reading()
+        self.hear()
         if self._queue:
             self._loop.call_soon(self._start_next)
         elif self._refusal is not None:
@@ -591,8 +652,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._framing is not None and self._framing.is_in_body:
             self._linger()
         else:
-            self._ignores_input = True
-            self._transport.close()
+            self._close()
 
     # -- what goes wrong, and how it ends -----------------------------------------------------------------------------
 
@@ -606,7 +666,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._current is not None or self._queue:
             self._refusal = error
         elif isinstance(error, errors.TooSlow) and framing is not None and not framing.has_begun:
-            self._transport.close()
+            self._close()
         else:
             self._write_error(error)
 
@@ -619,6 +679,28 @@ class ClientConnection(asyncio.Protocol):
         head, body = error_head(error, [], target.decode("latin-1"))
         self._transport.write(head + self._server.date_line + CLOSE + body)
         self._linger(linger_s)
+
+    def _close(self) -> None:
+        """The connection ends once what was written is taken, or nothing of it is."""
+        if self._transport.is_closing():
+            return
+        self._ignores_input = True
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._expect_to_write(LINGER_S)
+
+    def _expect_to_write(self, limit_s: float) -> None:
+        """Ends the connection where the client takes nothing of what was written for `limit_s`."""
+        if self._stalled is not None:
+            self._stalled.cancel()
+        size = self._transport.get_write_buffer_size()
+        self._stalled = self._loop.call_later(limit_s, self._check_written, limit_s, size)
+
+    def _check_written(self, limit_s: float, size: int) -> None:
+        if self._transport.get_write_buffer_size() >= size:
+            self._transport.abort()
+        else:
+            self._expect_to_write(limit_s)
 
     def _linger(self, linger_s: float = LINGER_S) -> None:
         """Ends our side, and the connection once the client has ended its own, or was given long enough to."""
@@ -643,13 +725,13 @@ class ClientConnection(asyncio.Protocol):
         if now < due:
             self._timer = self._loop.call_at(due, self._check_idle)
         else:
-            self._transport.close()
+            self._close()
 
     def shutdown(self) -> None:
         """What is answered is the last."""
         self._is_stopping = True
         if self._current is None and not self._queue and self._skipped is None and not self._is_lingering:
-            self._transport.close()
+            self._close()
 
 
 def _address(transport: asyncio.BaseTransport, kind: str) -> tuple[str, int] | None:

@@ -102,7 +102,6 @@ class Framing:
         "_is_new_body",
         "_is_split",
         "_keep_alive",
-        "_left",
         "_limits",
         "_next",
         "_origin",
@@ -114,6 +113,7 @@ class Framing:
         "has_begun",
         "is_in_body",
         "is_over",
+        "left",
     )
 
     def __init__(self, limits: LimitSettings, origin: OriginPolicy | None, address: str) -> None:
@@ -133,7 +133,7 @@ class Framing:
         self._read_size = 0
         self._body_bytes: int | None = None
         self._is_new_body = False  # its head came in this read
-        self._left = 0  # of a body that goes past the parser
+        self.left = 0  # of a body that goes past the parser
         self._body_size = 0
         self._wire_size = 0  # the same with its framing
         self._read = b""  # what has come of a head, and before it in the same read
@@ -153,7 +153,7 @@ class Framing:
     def feed(self, data: bytes) -> list[Event]:
         """What it has in it; an error is the last."""
         events = self._events = []
-        if self._left and not (data := self._pass_by(data)):
+        if self.left and not (data := self._pass_by(data)):
             return events
         self._read_size = len(data)
         self._is_split = self.has_begun or self._head_size > 0
@@ -178,15 +178,15 @@ class Framing:
 
     def _pass_by(self, data: bytes) -> bytes:
         """What is behind the body whose length is known."""
-        left = self._left
+        left = self.left
         if len(data) < left:
             self._events.append(data)
-            self._left -= len(data)
+            self.left -= len(data)
             self._body_size += len(data)
             self._check_body()
             return b""
         self._events += [data if len(data) == left else data[:left], END]
-        self._left = 0
+        self.left = 0
         self._parser = None  # it still waits for that body
         self.is_in_body, self.is_over = False, not self._keep_alive
         return b"" if self.is_over else data[left:]
@@ -195,7 +195,7 @@ class Framing:
         self._wire_size = self._body_size if self._is_new_body else self._wire_size + size
         self._is_new_body = False
         if self._body_bytes is not None:
-            self._left = self._body_bytes - self._body_size
+            self.left = self._body_bytes - self._body_size
         self._check_body()
 
     def _check_body(self) -> None:
@@ -225,6 +225,9 @@ class Framing:
     def _without_upgrade(self, parser: httptools.HttpRequestParser, rest: bytes) -> bytes:
         """The parser leaves off after a head that asks for an upgrade: it reads the same head again, which does not."""
         lines = [b"%b: %b\r\n" % line for line in self._headers if line[0] not in OF_AN_UPGRADE]
+        options = b",".join(value for name, value in self._headers if name == b"connection").lower().split(b",")
+        if b"close" in [option.strip() for option in options]:
+            lines.append(b"connection: close\r\n")
         data = b"%b %b HTTP/1.1\r\n%b\r\n%b" % (parser.get_method(), self._target, b"".join(lines), rest)
         self._parser = None
         self._head_size = 0

@@ -100,4 +100,4 @@ class Server:
 
     def bridge(self, request: Request) -> None:
         """Has the app answer it. Nothing is raised."""
-        EagerTask(asgi.answer(self._app, request), self.running)
+        EagerTask(asgi.answer(self._app, request), self.running, request.abandon)

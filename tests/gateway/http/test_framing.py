@@ -44,6 +44,7 @@ WHOLE = [
     (POST + CHUNKED + b"\r\n" + POST, [*2 * ["/v2/models/mm/infer", b"hello", END]]),
     (LAST + GET, ["/last", b"", END]),
     (OLD + GET, ["/old", b"", END]),
+    (H2C.replace(b": Upgrade,", b": Upgrade, Close,") + GET, ["/h2c", b"", END]),
     (H2C + GET, ["/h2c", b"", END, "/v2", b"", END]),
     (GET + b"junk\r\n\r\n" + GET, ["/v2", b"", END, errors.BadRequest]),
     (POST + GET.replace(b" /", b"  /"), ["/v2/models/mm/infer", b"hello", END, errors.BadRequest]),

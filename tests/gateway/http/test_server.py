@@ -1,0 +1,169 @@
+"""Connections of a server whose app, clients and stop are each at their worst: none is kept, and none holds up the others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from serving.gateway.http import connection as connection_module
+from serving.gateway.http.asgi import App, Receive, Scope, Send
+from serving.gateway.http.connection import ClientConnection, Intake, _Skipped
+from serving.gateway.http.connections import Connections
+from serving.gateway.http.endpoint import Endpoint
+from serving.gateway.http.framing import Head
+from serving.gateway.http.server import Server
+from serving.gateway.listeners import listen
+from serving.protocol.memory import Memory
+from serving.settings import LimitSettings
+from tests.gateway.odd_triton import until
+
+GET = b"GET / HTTP/1.1\r\nHost:a\r\n\r\n"
+LONG = 4 * 2**20
+
+
+class Raising(Server):
+    """Whose endpoint has a defect."""
+
+    def endpoint_of(self, _: Head) -> Endpoint | None:
+        async def answer(*_: object) -> None:
+            raise ZeroDivisionError
+
+        return cast(Endpoint, SimpleNamespace(handler=SimpleNamespace(answer=answer)))
+
+
+def answering(body: bytes | None, **headers: str) -> App:
+    """With `body`, or the path; a long one in two pieces."""
+
+    async def app(scope: Scope, _: Receive, send: Send) -> None:
+        said = scope["path"].encode() if body is None else body
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        lines.append((b"content-length", b"%d" % len(said)))
+        await send({"type": "http.response.start", "status": 200, "headers": lines})
+        half = len(said) // 2 if len(said) >= LONG else 0
+        if half:
+            await send({"type": "http.response.body", "body": said[:half], "more_body": True})
+        await send({"type": "http.response.body", "body": said[half:]})
+
+    return app
+
+
+def server_for(app: App, kind: type[Server] = Server) -> Server:
+    limits = LimitSettings()
+    return kind(app, None, Intake(limits, Memory(limits.max_buffered_bytes), Connections("c", limits)), drain_s=60)
+
+
+@asynccontextmanager
+async def client_of(server: Server, sends: bytes) -> AsyncIterator[tuple[socket.socket, asyncio.Task[None]]]:
+    """A socket that has sent this, and reads only where the test does; both sides hold little."""
+    listener = listen("127.0.0.1", 0)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    address = listener.getsockname()
+    serving = asyncio.create_task(server.serve([listener]))
+    await server.listening.wait()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, address)
+        await loop.sock_sendall(client, sends)
+        try:
+            yield client, serving
+        finally:
+            server.force()
+            await serving
+
+
+def run(test: Callable[[], Awaitable[Any]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await test()
+
+    uvloop.run(limited())
+
+
+def test_thousands_of_requests_at_once_are_answered_in_order_and_few_of_them_held() -> None:
+    number = 12_000
+    paths = [b"/%d" % at for at in range(number)]
+
+    async def test() -> None:
+        server = server_for(answering(None))
+        loop = asyncio.get_running_loop()
+        most = 0
+        async with client_of(server, b"") as (client, _):
+            sent = b"".join(GET.replace(b"/ ", path + b" ") for path in paths)
+            sending = asyncio.create_task(loop.sock_sendall(client, sent))
+            got = bytearray()
+            while not got.endswith(b"\r\n\r\n" + paths[-1]):
+                got += await loop.sock_recv(client, 2**16)
+                most = max(most, *(len(one._queue) for one in server.connections))
+            await sending
+        bodies = [answer.partition(b"\r\n\r\n")[2] for answer in bytes(got).split(b"HTTP/1.1 200 OK\r\n")[1:]]
+        assert bodies == paths
+        assert 100 < most < 4000
+
+    run(test)
+
+
+def test_a_stop_does_not_wait_for_the_client_whose_answer_was_under_way() -> None:
+    async def test() -> None:
+        server = server_for(answering(bytes(LONG)))
+        async with client_of(server, GET) as (client, serving):
+            await until(lambda: server.running, "it is answered")
+            await asyncio.sleep(0.05)
+            server.stop()
+            await asyncio.sleep(0.2)
+            size = 0
+            while piece := await asyncio.get_running_loop().sock_recv(client, 2**16):
+                size += len(piece)
+            assert size > LONG
+            async with asyncio.timeout(5):
+                await asyncio.shield(serving)
+
+    run(test)
+
+
+def test_a_handler_that_raises_ends_its_connection() -> None:
+    async def test() -> None:
+        server = server_for(answering(b""), Raising)
+        async with client_of(server, GET + GET) as (client, _):
+            assert await asyncio.get_running_loop().sock_recv(client, 100) == b""
+            await until(lambda: not server.connections, "it is forgotten")
+
+    run(test)
+
+
+@pytest.mark.parametrize("app", [answering(bytes(LONG)), answering(bytes(200_000), connection="close")])
+def test_a_client_that_reads_nothing_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "STALLED_S", 0.3)
+    monkeypatch.setattr(connection_module, "LINGER_S", 0.3)
+
+    async def test() -> None:
+        server = server_for(app)
+        async with client_of(server, GET):
+            await until(lambda: server.connections, "it is taken")
+            await until(lambda: not server.connections and not server.running, "it is forgotten")
+            assert server.intake.connections.number == 0
+
+    run(test)
+
+
+def test_nothing_is_said_to_a_client_that_left_while_its_refused_body_came() -> None:
+    async def test() -> None:
+        server = server_for(answering(b""))
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: ClientConnection(server), sock=ours)
+        skipped = connection._skipped = _Skipped(b"", b"")
+        timer = skipped.timer = loop.call_later(60, connection._leave_body)
+        theirs.close()
+        await until(lambda: not server.connections, "it has left")
+        assert timer.cancelled()
+
+    run(test)
