@@ -283,7 +283,9 @@ def _of_a_pair(models: Sequence[ModelLoad], pools: Mapping[str, Supply], max_loa
         return None
     cpu, gpu = pools[names[0]], pools[names[1]]
     for_both = [it.servers for it in models if len(it.servers) == 2]
-    is_plain = cpu.servers_per_card == gpu.servers_per_card == 1 and not any(it.memory_bytes for it in models)
+    is_plain = cpu.servers_per_card == gpu.servers_per_card == 1 and not any(
+        it.memory_bytes or not it.servers for it in models
+    )
     if not is_plain or len(for_both) > 1 or any(it.servers.keys() - pools.keys() for it in models):
         return None
     cpu_only, gpu_only = (sum(it.servers.get(name, 0.0) for it in models if len(it.servers) == 1) for name in names)

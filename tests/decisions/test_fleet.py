@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, csr_array
@@ -201,8 +201,12 @@ def fleets(draw: st.DrawFn) -> tuple[list[ModelLoad], dict[str, Supply], list[Qu
     return models, pools, quotas
 
 
+NOBODY_SERVES_IT = [ModelLoad({})], {"a": Supply(0.01, 0, 0), "b": Supply(0.01, 0, 0, has_gpu=True)}, []
+
+
 @MIXES
 @given(fleets())
+@example(NOBODY_SERVES_IT)
 def test_of_any_pools_no_numbers_within_caps_quotas_and_shared_cards_carry_more_or_cost_less(
     fleet: tuple[list[ModelLoad], dict[str, Supply], list[Quota]],
 ) -> None:
