@@ -86,7 +86,7 @@ fuzz: .venv-fuzz/.installed ## Fuzz what reads clients' bytes and a gateway that
 loadtest: .venv/.local ## Compare the variants under load for about a minute and write a report
 	$(PYTHON_HERE) -m serving campaign run loadtest/campaigns/digits.yaml $(ARGS)
 
-bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, then images, texts and gRPC beside none and beside a peer
+bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, then images, texts and gRPC beside none
 	@status=0; for part in gateway surfaces; do $(PYTHON_HERE) -m loadtest.bench.$$part $(ARGS) || status=$$?; echo; done; exit $$status
 
 bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)

@@ -34,7 +34,8 @@ ROOMS = [
     "errors",
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.
-IN_PROCESS = {"loadtest/bench/surfaces/items.py", "loadtest/bench/surfaces/litserve_server.py"}
+PEERS = ("bentoml_server", "kserve_server", "litserve_server", "mlserver_model", "ray_server")
+IN_PROCESS = {"loadtest/bench/surfaces/items.py", *(f"loadtest/bench/peers/servers/{it}.py" for it in PEERS)}
 MADE_MODELS = "loadtest/bench/made_models.py"
 BENCH_GRPC = "loadtest/bench/surfaces/grpc_ends.py"
 # Package -> the rooms (or files of loadtest/) that may import it.
@@ -57,7 +58,7 @@ KEEPERS = {
     "kubernetes": {"cluster"},
     "locust": {"loadtest/locustfile.py"},
     "gevent": {"loadtest/locustfile.py", "loadtest/sending/open_loop.py"},
-    "grpc": {"gateway", "cluster", "loadtest/profile/ladder.py", BENCH_GRPC, "loadtest/bench/soak/mix.py"},
+    "grpc": {"cluster", "loadtest/profile/ladder.py", BENCH_GRPC, "loadtest/bench/soak/mix.py"},
     "tokenizers": {"preprocessing", "export", MADE_MODELS},
     "jinja2": {"documents"},
     "markupsafe": {"documents"},

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from loadtest.bench.command import BenchReport, bench_parser, run_bench
-from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image, peer
+from loadtest.bench.surfaces import classify, embeddings, grpc_port, json_image
 from loadtest.bench.surfaces.part import QUICK, Part, Plan, Setting
 from loadtest.errors import CannotMeasure
 from loadtest.processes import MODEL_REPOSITORY
@@ -23,7 +23,6 @@ PARTS: Mapping[str, Callable[[Setting], Part]] = {
     "grpc": grpc_port.measure,
     "embeddings": embeddings.measure,
     "classify": classify.measure,
-    "peer": peer.measure,
 }
 MODULE = "loadtest.bench.surfaces"
 

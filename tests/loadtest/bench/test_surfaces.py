@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,13 +17,13 @@ import orjson
 import pytest
 
 from loadtest.bench.surfaces import __main__ as surfaces
-from loadtest.bench.surfaces import items, json_image, peer
+from loadtest.bench.surfaces import items, json_image
 from loadtest.bench.surfaces.items import Comparison, Side
 from loadtest.bench.surfaces.part import QUICK, Part, Setting
 from loadtest.bench.verdicts import Outcome, spread_text
 from loadtest.bench.wrk import Series
 from loadtest.errors import CannotMeasure
-from loadtest.processes import Process, family, running, still_there
+from loadtest.processes import running
 from loadtest.stack import answers
 from serving.measure.rounds import Spread
 from serving.ports import free_ports
@@ -98,48 +96,15 @@ def test_a_part_that_cannot_be_measured_leaves_the_others_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def gone(_: object) -> Part:
-        raise CannotMeasure("LitServe could not be installed: no network")
+        raise CannotMeasure("there is no model")
 
     made = items.part("embeddings", "texts", compared([10.0] * 3, [100.0] * 3), [])
-    monkeypatch.setattr(surfaces, "PARTS", {"peer": gone, "embeddings": lambda _: made})
-    assert surfaces.main(["--quick", "--only", "peer", "embeddings"]) == 0
-    assert surfaces.main(["--only", "peer", "embeddings"]) == 1
+    monkeypatch.setattr(surfaces, "PARTS", {"classify": gone, "embeddings": lambda _: made})
+    assert surfaces.main(["--quick", "--only", "classify", "embeddings"]) == 0
+    assert surfaces.main(["--only", "classify", "embeddings"]) == 1
     said = capsys.readouterr().out
-    assert re.search("LitServe .*: no network", said)
+    assert "there is no model" in said
     assert Outcome.FAILED.value in said
-
-
-def test_what_cannot_be_installed_is_one_line() -> None:
-    with pytest.raises(CannotMeasure, match=r"LitServe.*installed"):
-        peer._install([sys.executable, "-c", "raise SystemExit('a line\\nno such wheel')"])
-
-
-def test_a_peer_that_ignores_its_end_is_ended_with_its_children() -> None:
-    stubborn = "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    child = f"{stubborn}print('up', flush=True); time.sleep(60)"
-    parent = f"{stubborn}subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"up\n"
-    members = family(process.pid)
-    assert len(members) == 2
-    peer._kill(members)
-    process.wait(10)
-    process.stdout.close()
-    wait_until_gone(members)
-
-
-def wait_until_gone(members: list[Process]) -> None:
-    deadline = time.monotonic() + 10
-    while still_there(members):
-        assert time.monotonic() < deadline, still_there(members)
-        time.sleep(0.01)
-
-
-def test_the_peers_wheels_are_pinned() -> None:
-    lines = peer.PINS.read_text().splitlines()
-    assert all("==" in line for line in lines)
-    assert [line for line in lines if line.startswith(("litserve==", "onnxruntime=="))]
 
 
 def test_the_net_of_three_means_is_a_model_like_any_other(tmp_path: Path) -> None:
