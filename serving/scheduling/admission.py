@@ -8,7 +8,7 @@ correction can close it for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from serving.scheduling.line import ROUNDING_S, Line
@@ -42,6 +42,7 @@ class PoolQueue:
         self._usable_until = -inf
         self._part = 1.0  # of a cost, that the line takes: one over the number of usable servers
         self._early = Early(LOWEST)
+        self._has_other_servers = False  # since `take` found nothing to do
         self._version = 0
         self.serve_with(replicas)
 
@@ -163,9 +164,13 @@ class PoolQueue:
 
     # -- in the queue -------------------------------------------------------------------------------------------------
 
+    def may_send(self, ticket: Ticket) -> bool:
+        """Whether `take` may have something to do now that this one waits; nothing was left to do before."""
+        return self._has_other_servers or _first(self._lines_of(ticket.service)) is ticket
+
     def take(self, now: float) -> Ticket | None:
         """The next to be sent, to its `replica`; without one its time is over, and it must not be sent. None: nothing to do."""
-        for first in sorted(self._firsts(), key=lambda ticket: (ticket.priority, ticket.due)):
+        for first in self._firsts():
             if first.deadline <= now:
                 self.leave(first)
                 return first
@@ -176,6 +181,7 @@ class PoolQueue:
             self._send(now, first, replica)
             self._learn_early(now, first, inf if first.replica is None else now + first.predicted_s)
             return first
+        self._has_other_servers = False
         return None
 
     def leave(self, ticket: Ticket) -> None:
@@ -184,7 +190,7 @@ class PoolQueue:
             self._version += 1
             lines = self._lines[ticket.service.full]
             lines[ticket.priority - 1].remove(ticket)
-            if not any(line.num_waiting for line in lines):
+            if _first(lines) is None:
                 del self._lines[ticket.service.full]
 
     def expired(self, now: float) -> list[Ticket]:
@@ -194,6 +200,12 @@ class PoolQueue:
         for ticket in over:
             self.leave(ticket)
         return over
+
+    @property
+    def next_deadline(self) -> float:
+        """Of all who wait; infinite where nobody does."""
+        lines = [line for lines in self._lines.values() for line in lines]
+        return min((ticket.deadline for line in lines for ticket in line), default=inf)
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
@@ -257,6 +269,7 @@ class PoolQueue:
         up = [replica for replica in self.replicas if replica.is_up]
         usable = [replica for replica in up if replica.health.ejected_until <= now]
         self._usable = usable or up  # better an ill one than none
+        self._has_other_servers = True
         self._usable_until = min((r.health.ejected_until for r in up if r.health.ejected_until > now), default=inf)
         part = 1.0 / max(1, len(self._usable))
         if part != self._part:
@@ -277,12 +290,12 @@ class PoolQueue:
         """One per priority, to look at."""
         return self._lines.get(service.full, self._empty)
 
-    def _firsts(self) -> Iterator[Ticket]:
-        """The next of each variant: instances are a variant's own, so that nobody waits for those of another."""
-        for lines in self._lines.values():
-            first = next((line.first for line in lines if line.num_waiting), None)
-            if first is not None:
-                yield first
+    def _firsts(self) -> list[Ticket]:
+        """The next of each variant, the most urgent first: instances are a variant's own, so that nobody waits for those of another."""
+        firsts = [first for lines in self._lines.values() if (first := _first(lines)) is not None]
+        if len(firsts) > 1:
+            firsts.sort(key=lambda ticket: (ticket.priority, ticket.due))
+        return firsts
 
     def _ahead_s(self, service: Service, priority: int) -> float:
         """Costs of all who wait in the line of this priority and above."""
@@ -378,8 +391,9 @@ class PoolQueue:
     def _on_trial(self, now: float, service: Service, rows: float) -> Replica | None:
         """Where all that serve it are on trial: one request each is no pool, and what is stuck there would keep all others waiting."""
         servers = self._serving(now, service)
-        if not all(replica.is_on_trial for replica in servers):
-            return None
+        for replica in servers:
+            if replica.health.num_trials_left == 0:
+                return None
         roomy = [replica for replica in servers if replica.has_room(service, rows, is_proven=True)]
         return min(roomy, key=lambda replica: replica.free_again(now), default=None)
 
@@ -409,6 +423,14 @@ class PoolQueue:
 
 def _lines(share: float) -> list[Line]:
     return [Line(share) for _ in range(HIGHEST, LOWEST + 1)]
+
+
+def _first(lines: Sequence[Line]) -> Ticket | None:
+    """Of the highest priority."""
+    for line in lines:
+        if line.num_waiting:
+            return line.first
+    return None
 
 
 def _server(ticket: Ticket) -> Replica:

@@ -19,9 +19,12 @@ ROUNDING_S = 1e-9  # two ways to add up the same costs differ by less
 
 
 class _Block:
-    """Neighbours in the line. `room`: the latest moment at which the block may begin so that all in it are done when due."""
+    """Neighbours in the line. `room`: the latest moment at which the block may begin so that all in it are done when due.
 
-    __slots__ = ("costs", "dues", "largest", "room", "tickets", "total")
+    `has_room`: whether `room` is right; where somebody left it is worked out by whoever needs it, which is nobody where all come last.
+    """
+
+    __slots__ = ("costs", "dues", "has_room", "largest", "room", "tickets", "total")
 
     def __init__(self, tickets: list[Ticket], share: float) -> None:
         self.tickets = tickets
@@ -32,7 +35,14 @@ class _Block:
     def weigh(self, share: float) -> None:
         self.total = sum(self.costs)
         self.largest = max(self.costs)
-        self.room = min((due - share * end for due, end in zip(self.dues, accumulate(self.costs), strict=True)))
+        self.room = min([due - share * end for due, end in zip(self.dues, accumulate(self.costs), strict=True)])
+        self.has_room = True
+
+    def remove(self, at: int) -> None:
+        del self.tickets[at], self.dues[at], self.costs[at]
+        self.total = sum(self.costs)
+        self.largest = max(self.costs, default=0.0)
+        self.has_room = False
 
 
 class Line:
@@ -86,17 +96,18 @@ class Line:
 
     def remove(self, ticket: Ticket) -> None:
         """Nothing happens if it does not wait here."""
-        block = next((b for b in self._blocks if b.dues[-1] >= ticket.due and ticket in b.tickets), None)
-        if block is None:
-            return
-        at = block.tickets.index(ticket)
-        del block.tickets[at], block.dues[at], block.costs[at]
+        if self.first is ticket:
+            block, at = self._blocks[0], 0
+        else:
+            found = next((b for b in self._blocks if b.dues[-1] >= ticket.due and ticket in b.tickets), None)
+            if found is None:
+                return
+            block, at = found, found.tickets.index(ticket)
+        block.remove(at)
         ticket.in_line = False
         self.num_waiting -= 1
         self.total_s = self.total_s - ticket.cost_s if self.num_waiting else 0.0
-        if block.tickets:
-            block.weigh(self._share)
-        else:
+        if not block.tickets:
             self._blocks.remove(block)
 
     def fits(self, start: float, due: float, cost_s: float) -> bool:
@@ -145,6 +156,8 @@ class Line:
             if finish > due + ROUNDING_S:
                 return False
         for block in self._blocks[index + 1 :]:
+            if not block.has_room:
+                block.weigh(share)
             if finish > block.room + ROUNDING_S:
                 return False
             finish += share * block.total
@@ -220,6 +233,8 @@ class Line:
             begin += self._share * block.total
         for at in range(len(begins) - 1, -1, -1):
             block, begin = self._blocks[at], begins[at]
+            if not block.has_room:
+                block.weigh(self._share)
             if block.dues[0] <= behind_from or begin + own_s > block.room + ROUNDING_S:
                 last = self._last_before(block, begin, behind_from, own_s)
                 if last is not None:

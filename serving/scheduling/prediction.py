@@ -8,6 +8,7 @@ both, is learnt from what this process saw alone, and lives in memory, never in 
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
+from typing import NamedTuple
 
 from serving.scheduling.curve import Curve
 
@@ -17,8 +18,7 @@ NEARLY = 0.95  # of the best rate: a row more in every execution would gain less
 SPREADS = 2.0  # mean absolute deviations kept free before a deadline: about 95 of 100 normal errors stay within
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(NamedTuple):
     """`factor`: actual time as a multiple of the curve's; `spread`: the mean absolute deviation of that factor.
 
     `packed_ratio`: what executions do, as a share of what full ones would, because requests of several rows leave places that none of

@@ -94,8 +94,10 @@ def test_those_who_leave_are_as_if_they_had_never_come(
     assert line.num_waiting == len(here)
     assert line.total_s == sum(t.cost_s for t in here)
     rest = [(t.due, t.cost_s) for t in here]
+    never_longer = line_of(rest, share)
     for due in (0.0, 10.0, 50.0, 100.0):
         assert line.fits(0.0, due, STEP) == naive_fits(rest, share, 0.0, due, STEP)
+        assert line.opens_at(0.0, 0.0, due, STEP) == never_longer.opens_at(0.0, 0.0, due, STEP)
 
 
 def test_equals_stand_in_the_order_they_came() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from itertools import count
 from math import inf
+from random import Random
 
 import pytest
 
@@ -143,3 +144,36 @@ def test_a_long_line_of_one_model_does_not_make_another_late() -> None:
     drain(queue)
     assert queue.finish(0.0, TENTH, 1, 1.0) is None
     assert queue.finish(0.0, ALONE, 1, 0.01) is not None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_take_has_nothing_to_do_for_one_who_came_unless_the_queue_said_so(seed: int) -> None:
+    random, now = Random(seed), 0.0
+    services = [Service(Curve(((1, 0.010), (8, 0.010 + 0.001 * n))), max_batch=8) for n in range(3)]
+    queue = pool(num_replicas=2)
+    flying: list[Ticket] = []
+    outcomes = set()
+
+    def drain() -> list[Ticket]:
+        taken = list(iter(lambda: queue.take(now), None))
+        flying.extend(ticket for ticket in taken if ticket.replica is not None)
+        return taken
+
+    for _ in range(300):
+        now += random.uniform(0, 0.004)
+        if flying and random.random() < 0.5:
+            queue.answered(now, flying.pop(random.randrange(len(flying))), is_good=random.random() < 0.9)
+            drain()
+        if queue.expired(now):
+            drain()
+        rows, priority = random.choice([1, 2, 8]), random.randint(1, 5)
+        ticket = queue.enter(now, None, random.choice(services), rows, now + random.uniform(0.01, 0.6), priority)
+        if ticket.in_line:
+            may_send, taken = queue.may_send(ticket), drain()
+            assert may_send or not taken
+            outcomes.add((may_send, bool(taken)))
+        elif ticket.replica is not None:
+            flying.append(ticket)
+    assert outcomes == {(False, False), (True, False), (True, True)}
+    following = queue.next_deadline
+    assert following == min((ticket.deadline for ticket in queue.expired(inf)), default=inf)
