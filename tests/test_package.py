@@ -72,7 +72,7 @@ def test_the_wheel_carries_the_backend_and_the_small_model_and_nothing_of_this_c
     assert {"serving/py.typed", "loadtest/py.typed"} <= names
     assert {f"serving/ui/{path.name}" for path in (ROOT / "serving" / "ui").iterdir()} <= names
     assert "serving/decisions/shipped/prices/aws-us-east-1-2026-07-20.yaml" in names
-    assert "serving/decisions/shipped/profiles/resnet50-l40s-mlperf.json" in names
+    assert "serving/decisions/shipped/published.yaml" in names
     assert "loadtest/locustfile.py" in names
     assert "loadtest/payloads/digits.npz" in names
     assert not [n for n in names if n.startswith("tests/") or "__pycache__" in n or n.endswith(".tandem-lock")]

@@ -68,6 +68,7 @@ def build(
         date=date,
         command=command,
         versions=versions,
+        what_ifs=plan.what_ifs,
     )
 
 

@@ -17,7 +17,19 @@ from loadtest.verdict.report import Check, ServerReport, SourceReport, VerdictRe
 from serving.decisions.profile import LoadPoint, MaxRate
 from serving.decisions.sensitivity import Sensitivity
 from serving.decisions.verdict import AtRate, Side
-from serving.decisions.wording import assumption, day, flip, money, objective, offered, rate, reason, times, within
+from serving.decisions.wording import (
+    assumption,
+    day,
+    flip,
+    money,
+    objective,
+    offered,
+    rate,
+    reason,
+    times,
+    what_if_row,
+    within,
+)
 from serving.documents.figures import Figure
 from serving.documents.pages import Pages
 from serving.documents.tables import Cell, Table, Value
@@ -64,6 +76,13 @@ def render(report: VerdictReport) -> str:
         rates=_rates(report),
         servers=_servers(report),
         planned=[(pool.name, _with_accuracy(by_name[pool.server])) for pool in report.pools if pool.server in by_name],
+        what_ifs=Table(
+            "What if: cards by published figures",
+            ("Card", "Published highest rate", "An hour", "Break-even", "Figures"),
+            tuple(what_if_row(one, report.currency) for one in report.what_ifs),
+            "Tandem measured none of these; each figure is a range, for none has HTTP and a gateway in it.",
+            ends_in_words=True,
+        ),
         prices=Table(
             "Price per million",
             ("At", "Per million requests"),

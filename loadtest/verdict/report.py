@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from serving.decisions.plan.result import Binding, CostPoint, Objective
+from serving.decisions.plan.result import Binding, CostPoint, Objective, WhatIf
 from serving.decisions.profile import LoadPoint, MaxRate, Phase, Profile, Provenance, Settings, Timing
 from serving.decisions.sensitivity import Sensitivity
 from serving.decisions.verdict import Verdict
@@ -151,6 +151,7 @@ class VerdictReport:
     date: str
     command: str
     versions: dict[str, str]
+    what_ifs: tuple[WhatIf, ...] = ()
     kind: Literal["verdict"] = "verdict"
     version: int = VERSION
 

@@ -1,4 +1,4 @@
-"""Collects the profiles of a verdict: given ones, what is measured here, and for a kind of device without any what came with Tandem.
+"""Collects the profiles of a verdict: given ones, what is measured here, and without one of a card what others published of cards.
 
 Rule: what this machine has is measured unless a given profile is of this very machine and knows the objective.
 """
@@ -17,7 +17,8 @@ from loadtest.verdict.options import VerdictOptions
 from loadtest.verdict.report import Source
 from serving.decisions.plan.result import Objective
 from serving.decisions.prices import pool_of
-from serving.decisions.profile import SHIPPED, Profile, read_profile, write_profile
+from serving.decisions.profile import Profile, read_profile, write_profile
+from serving.decisions.published import PUBLISHED
 from serving.errors import UserError
 from serving.measure.machine import Machine, this_machine
 
@@ -41,7 +42,10 @@ def gather(
                     raise
                 asides.append(f"This machine's card was not measured: {error}")
                 say(asides[-1])
-    sources += shipped(options.model, {pool for s in sources for pool in _pools(s.profile)}, SHIPPED)
+    if not any("gpu" in _pools(source.profile) for source in sources):
+        sources += [
+            Source(profile, "shipped", PUBLISHED.name) for profile in options.published(options.model, objective)
+        ]
     if not sources:
         raise UserError("--no-measure without a --profile: there is nothing to judge by")
     return sources, asides
@@ -105,16 +109,6 @@ def _measured(
         raise
     write_profile(file, profile)
     return Source(profile, "here", file.name)
-
-
-def shipped(model: str, pools: set[str], folder: Path) -> list[Source]:
-    """Profiles of kinds of device that no other profile has."""
-    sources = []
-    for path in sorted(folder.glob("*.json")):
-        profile = read_profile(path)
-        if profile.model == model and not _pools(profile) & pools:
-            sources.append(Source(profile, "shipped", path.name))
-    return sources
 
 
 def _pools(profile: Profile) -> set[str]:

@@ -27,6 +27,7 @@ from serving.decisions.wording import (
     rate,
     reason,
     times,
+    what_if,
     within,
 )
 
@@ -124,6 +125,8 @@ def _other_kind(plan: Plan, verdict: Verdict, sources: Sequence[Source], gpu: Pr
     """From where on the card would pay, or up to where the CPU would have been cheaper."""
     pools = {pool.name for pool in plan.pools}
     at = verdict.break_even_rps
+    if "gpu" not in pools and gpu.profile.provenance == "published" and plan.what_ifs:
+        return what_if(plan.what_ifs[0], plan.currency)
     source = _source(gpu.profile, sources)
     one = "this GPU" if source is not None and source.origin == "here" else card(gpu.server.device_name)
     price = money(gpu.per_hour, plan.currency)

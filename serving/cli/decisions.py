@@ -36,6 +36,11 @@ INSTANCE = click.option(
     metavar="POOL=NAME",
     help="The machine of the list that stands for a pool's, as cpu=c7a.xlarge. Default: the one that fits the profile's.",
 )
+LIKE = click.option(
+    "--like",
+    metavar="NAME",
+    help="Where no card was measured: take others' published figures of this net, as bert-base, for the model's. Always a what-if.",
+)
 MAX_REPLICAS = click.option(
     "--max-replicas", type=click.IntRange(1, 10_000), help="Most servers of a pool that can be had."
 )
@@ -253,6 +258,7 @@ def profile(
     help="Price lists; a later one adds machines or replaces those of its names. 'shipped' is the one that comes with Tandem, the default.",
 )
 @INSTANCE
+@LIKE
 @MIN_REPLICAS
 @MAX_REPLICAS
 @HEADROOM
@@ -289,6 +295,7 @@ def plan(**options: Any) -> None:
 )
 @click.option("--prices", multiple=True, metavar="FILE", help="Price lists, as of `tandem plan`.")
 @INSTANCE
+@LIKE
 @click.option("--data", help="What to send, as of `tandem profile`. Default: what the model's gate saw.")
 @ROWS
 @MIN_REPLICAS

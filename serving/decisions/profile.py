@@ -228,9 +228,6 @@ def provenance_of(profile: Profile, server: ServerProfile) -> Provenance:
     return "emulated" if server.device.startswith("emulated") else profile.provenance
 
 
-SHIPPED = Path(__file__).parent / "shipped" / "profiles"  # others' published figures, by which a what-if can be told
-
-
 def read_profile(path: Path) -> Profile:
     """Raises UserError with the file, the place in it and what is wrong there."""
     document = read_document(path, "the profile")

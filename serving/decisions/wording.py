@@ -7,10 +7,11 @@ Rule: no number here that is not in the plan or the verdict, and every price wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer
+from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer, WhatIf
 from serving.decisions.prices import per_million
 from serving.decisions.profile import Provenance, ServerProfile
 from serving.decisions.sensitivity import Flip, Sensitivity, What
@@ -119,6 +120,34 @@ def from_rate(break_even_rps: float | None) -> str:
     return f"from {rate(break_even_rps)} on" if break_even_rps else "at any rate"
 
 
+def what_if(one: WhatIf, currency: str) -> str:
+    """The range in which the break-even lies by published figures; said of every card that nobody measured, and never as an answer."""
+    machine = f"{card(one.card)} ({offered(one.offer, one.share)}, {money(one.per_hour, currency)} an hour)"
+    return f"on {machine}, by published figures ({_whose(one)}), {break_even_range(one)}"
+
+
+def _whose(one: WhatIf) -> str:
+    """A note of published figures begins with whose they are."""
+    source = re.split(r"[,:;]|\.(?!\d)", one.source)[0]
+    return f"{source}, {day(one.date)}" if source else day(one.date)
+
+
+def break_even_range(one: WhatIf) -> str:
+    low, high = one.break_even_low_rps, one.break_even_high_rps
+    if low is None:
+        return "it would cost less than CPUs at no rate"
+    if high is None:
+        return f"the break-even lies above {requests(low)}, if anywhere"
+    if rate(low) == rate(high):
+        return f"the break-even lies at {requests(high)}"
+    return f"the break-even lies between {rate(low).removesuffix('/s')} and {requests(high)}"
+
+
+def requests(value: float) -> str:
+    """`1,900 requests/s`"""
+    return f"{rate(value).removesuffix('/s')} requests/s"
+
+
 # -- a plan ------------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +167,8 @@ def _sentences(plan: Plan) -> Iterator[str]:
     lacking = [name for pool, name in (("gpu", "card"), ("cpu", "CPU server")) if pool not in weighed]
     if lacking:
         yield f"No {lacking[0]} was weighed: no profile of one is in time and has a price."
+        if plan.what_ifs:
+            yield f"A what-if: {what_if(plan.what_ifs[0], plan.currency)}."
     else:
         yield f"Cards alone are cheaper than CPUs alone {from_rate(plan.break_even_rps)}."
     if plan.objective.minimise == "energy" and plan.joules_per_day is not None:
@@ -167,7 +198,7 @@ def _price(plan: Plan) -> str:
 
 def table(plan: Plan) -> str:
     """What runs at each rate, what was weighed, what a million costs."""
-    parts = (_steps(plan), _considered(plan), _per_million(plan))
+    parts = (_steps(plan), _considered(plan), _what_ifs(plan), _per_million(plan))
     return "\n\n".join(columns(rows, align="<" * len(rows[0])) for rows in parts if len(rows) > 1)
 
 
@@ -187,6 +218,20 @@ def _considered(plan: Plan) -> Sequence[Sequence[str]]:
         rows.append((p.pool, p.server.label, machine(p), *amounts))
     heading = ("pool", "variant, engine, instances × threads", "machine", "highest rate", "an hour", "per million")
     return [heading, *rows]
+
+
+def _what_ifs(plan: Plan) -> Sequence[Sequence[str]]:
+    """Cards that nobody measured, with what others published of them."""
+    rows = [what_if_row(one, plan.currency) for one in plan.what_ifs]
+    return [("what if", "published highest rate", "an hour", "break-even", "figures"), *rows]
+
+
+def what_if_row(one: WhatIf, currency: str) -> tuple[str, str, str, str, str]:
+    told = " to ".join(dict.fromkeys(rate(end) for end in (one.low_rps, one.high_rps)))
+    ends = ("never" if at is None else rate(at) for at in (one.break_even_low_rps, one.break_even_high_rps))
+    machine = f"{one.card} ({offered(one.offer, one.share)})"
+    price = exact_money(one.per_hour, currency)
+    return machine, told, price, " to ".join(dict.fromkeys(ends)), _whose(one)
 
 
 def _per_million(plan: Plan) -> Sequence[Sequence[str]]:

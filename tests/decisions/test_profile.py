@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.decisions.prices import match, read_prices
 from serving.decisions.profile import (
-    SHIPPED,
     LoadPoint,
     MaxRate,
     Phase,
@@ -114,18 +112,6 @@ def test_no_file_and_no_profile_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(UserError, match="not a profile"):
         read_profile(tmp_path / "list.json")
-
-
-@pytest.mark.parametrize("file", sorted(SHIPPED.glob("*.json")), ids=lambda file: file.name)
-def test_shipped_profiles_are_others_figures_name_their_source_and_have_a_price(file: Path) -> None:
-    profile = read_profile(file)
-    assert profile.provenance == "published"
-    assert "MLPerf" in (profile.note or "")
-    assert "did not measure" in (profile.note or "")
-    (server,) = profile.servers
-    matched = match(profile, server, read_prices(None))
-    assert matched is not None
-    assert matched.fit == "named"
 
 
 @pytest.mark.parametrize(

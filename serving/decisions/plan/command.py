@@ -16,8 +16,9 @@ from pathlib import Path
 from serving.decisions.plan.outputs import Origin, as_json, write
 from serving.decisions.plan.result import Objective, Plan
 from serving.decisions.plan.search import make_plan
-from serving.decisions.prices import PriceList, read_price_lists
+from serving.decisions.prices import PriceList, pool_of, read_price_lists
 from serving.decisions.profile import Profile, read_profile
+from serving.decisions.published import published_models, published_profiles
 from serving.decisions.wording import paragraph, table
 from serving.documents.nearest import nearest
 from serving.documents.reader import read_text
@@ -47,6 +48,7 @@ class LoadOptions:
     max_replicas: int | None = None
     headroom_ratio: float = 0.7
     batch_size: int = 1
+    like: str | None = None
 
     def objective(self, minimise: str = "price") -> Objective:
         """Raises UserError for a time, a rate or limits that cannot be."""
@@ -64,6 +66,15 @@ class LoadOptions:
             headroom_ratio=self.headroom_ratio,
             batch_size=self.batch_size,
         )
+
+    def published(self, model: str, objective: Objective) -> tuple[Profile, ...]:
+        """Cards by others' published figures, which are of one row to a request. Raises UserError for a net that nobody published."""
+        if self.like is not None and self.like not in published_models():
+            known = ", ".join(published_models())
+            raise UserError(
+                f"--like {self.like}: no published figures of it{nearest(self.like, published_models())}; there are {known}"
+            )
+        return published_profiles(model, objective.latency_p99_s, like=self.like) if objective.batch_size == 1 else ()
 
     def priced(self) -> tuple[PriceList, Mapping[str, str]]:
         """The price list, and the offer that stands for a pool's machines, by pool. Raises UserError."""
@@ -152,6 +163,8 @@ def run(options: PlanOptions) -> int:
     profiles = [read_profile(path) for path in options.profiles]
     model = _model(options, profiles)
     prices, instances = options.priced()
+    has_card = any(pool_of(server) == "gpu" for profile in profiles for server in profile.servers)
+    published = () if has_card else options.published(model, objective)
     today = datetime.now(UTC).date().isoformat()
     plan = make_plan(
         model,
@@ -161,6 +174,7 @@ def run(options: PlanOptions) -> int:
         instances=instances,
         gateway_per_hour=options.gateway_per_hour,
         today=today,
+        published=published,
     )
     whence = f"{prices.name}, {prices.date} ({prices.source})"
     origin = Origin(options.command, tuple(path.name for path in options.profiles), whence, today)

@@ -217,6 +217,7 @@ def as_json(plan: Plan, origin: Origin) -> dict[str, Any]:
         "curve": [asdict(point) for point in plan.curve],
         "curve_of_two": [asdict(point) for point in plan.curve_of_two],
         "considered": [_priced_json(priced) for priced in plan.considered],
+        "what_ifs": [asdict(one) for one in plan.what_ifs],
         "bindings": [asdict(binding) for binding in plan.bindings],
         "caveats": list(plan.caveats),
         "origin": asdict(origin),

@@ -95,6 +95,26 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A card of which only somebody's published figures are known, and the rate from which on it would cost less than CPUs.
+
+    `break_even_low_rps` where the card is as fast as anybody published and the CPU as slow as it was measured, `break_even_high_rps` the
+    other way round. None: never, or no CPU server was weighed.
+    """
+
+    card: str
+    offer: str
+    share: float
+    per_hour: float  # of one server, in the currency of the plan
+    low_rps: float  # the published highest rate, from its lower to its upper end
+    high_rps: float
+    break_even_low_rps: float | None
+    break_even_high_rps: float | None
+    source: str  # whose figures, of what, and where they can be checked
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`pools` is empty where nothing meets the objective; `bindings` says why then."""
 
@@ -116,3 +136,4 @@ class Plan:
     curve_of_two: tuple[CostPoint, ...] = ()  # as `curve`, with two servers at least
     gateway_per_hour: float = 0.0  # counted in the prices of the plan, in none that compares kinds
     joules_per_day: float | None = None
+    what_ifs: tuple[WhatIf, ...] = ()  # the first to pay first

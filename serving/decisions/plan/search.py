@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 
-from serving.decisions.break_even import break_even_rps
+from serving.decisions.break_even import break_even_rps, break_evens
 from serving.decisions.fleet import Fleet, carrying, cheapest_alone, curve
 from serving.decisions.plan.caveats import caveats, why_not
-from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer, Step
+from serving.decisions.plan.result import Objective, Plan, PoolPlan, PricedServer, Step, WhatIf
 from serving.decisions.prices import HOUR_S, PriceList, exact, is_less, match, may_be_served, per_million
 from serving.decisions.profile import Profile
 
@@ -60,8 +60,12 @@ def make_plan(
     instances: Mapping[str, str] | None = None,
     gateway_per_hour: float = 0.0,
     today: str | None = None,
+    published: Sequence[Profile] = (),
 ) -> Plan:
-    """`instances`: pool -> name of the offer to price its machines by. `today` (ISO 8601) tells old prices, beside the profiles' dates."""
+    """`instances`: pool -> name of the offer to price its machines by. `today` (ISO 8601) tells old prices, beside the profiles' dates.
+
+    `published`: cards that are told as what-ifs and never planned.
+    """
     known = [profile for profile in profiles if profile.model == model]
     considered = _considered(known, objective, prices, instances or {})
     cpu, gpu = (_fronts([p for p in considered if p.pool == pool]) for pool in ("cpu", "gpu"))
@@ -97,6 +101,7 @@ def make_plan(
         curve_of_two=curve(cpu, gpu, objective, max(2, fewest), reach),
         gateway_per_hour=gateway_per_hour,
         joules_per_day=best.joules_per_day if best else None,
+        what_ifs=_what_ifs(considered, _considered(published, objective, prices, instances or {}), objective),
     )
 
 
@@ -158,6 +163,31 @@ def _rank(way: Way, objective: Objective) -> tuple[object, ...]:
     joules = (way.joules_per_day or 0.0) if objective.minimise == "energy" else 0.0
     accuracy = sum(p.server.accuracy or 0.0 for p in (way.cpu, way.gpu) if p is not None)
     return joules, round(way.per_day, 9), not way.is_of_one, way.gpu is not None, -accuracy
+
+
+def _what_ifs(
+    considered: Sequence[PricedServer], published: Sequence[PricedServer], objective: Objective
+) -> tuple[WhatIf, ...]:
+    """Of every card that is known by published figures, whether or not it may be planned."""
+    cpu = [priced for priced in considered if priced.pool == "cpu"]
+    found = []
+    for card in (*considered, *published):
+        if card.pool != "gpu" or card.profile.provenance != "published":
+            continue
+        known, profile = card.max_rate, card.profile
+        low, _, high = break_evens(cpu, [card], objective)
+        slowest, fastest = (known.rate_rps if end is None else end for end in (known.low_rps, known.high_rps))
+        named = card.server.device_name, card.offer.name, card.share, card.per_hour
+        found.append(WhatIf(*named, slowest, fastest, low, high, profile.note or "", profile.date))
+    never = float("inf")
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: [
+                never if at is None else at for at in (one.break_even_high_rps, one.break_even_low_rps, one.per_hour)
+            ],
+        )
+    )
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------------

@@ -161,12 +161,19 @@ def test_a_card_of_this_machine_is_measured_too() -> None:
     assert gathering.missing_here([], machine, ASKED) == ["cpu", "gpu"]
 
 
-def test_shipped_profiles_stand_in_for_kinds_that_nobody_gave_and_for_this_model_alone(tmp_path: Path) -> None:
-    written(tmp_path, card=gpu_profile(), processor=cpu_profile(), other=gpu_profile(model="minilm"))
-    found = gathering.shipped("digits", {"cpu"}, tmp_path)
-    assert [(one.origin, one.file) for one in found] == [("shipped", "card.json")]
-    assert gathering.shipped("digits", {"cpu", "gpu"}, tmp_path) == []
-    assert gathering.shipped("digits", set(), tmp_path / "nowhere") == []
+@pytest.mark.parametrize(
+    ("model", "like", "has"), [("resnet50", None, True), ("digits", None, False), ("digits", "bert-base", True)]
+)
+def test_published_figures_stand_in_for_a_card_that_nobody_gave_and_for_this_model_alone(
+    tmp_path: Path, model: str, like: str | None, has: bool
+) -> None:
+    files = written(tmp_path, processor=replace(cpu_profile(), model=model), card=replace(gpu_profile(), model=model))
+    for given, expected in ((files[:1], has), (files, False)):
+        options = VerdictOptions(model=model, rate_rps=5, p99="20ms", profiles=given, like=like, may_measure=False)
+        found, _ = gathering.gather(options, options.objective(), tmp_path, str, None)  # type: ignore[arg-type]
+        shipped = [one.profile for one in found if one.origin == "shipped"]
+        assert bool(shipped) is expected
+        assert {profile.provenance for profile in shipped} <= {"published"}
 
 
 def test_a_card_that_cannot_be_measured_is_told_and_the_rest_is_judged(

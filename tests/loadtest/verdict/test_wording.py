@@ -122,7 +122,7 @@ def test_a_profile_for_another_objective_says_which_one_is_missing() -> None:
 
 @pytest.mark.parametrize(
     ("provenance", "says"),
-    [("published", "published figures, not measured by Tandem"), ("emulated", "emulated: its times follow a file")],
+    [("published", "published figures"), ("emulated", "emulated: its times follow a file")],
 )
 def test_figures_from_a_file_are_a_what_if_and_never_pay(provenance: str, says: str) -> None:
     for at, answer in ((200.0, "the GPU would not pay."), (3000.0, "the GPU would pay.")):
