@@ -174,16 +174,18 @@ getattr(importlib.import_module(entry), name)()
     ("module", "words"),
     [
         ("click", ["--version"]),
-        ("serving.cli", ["--version"]),
+        pytest.param("serving.cli", ["--version"], marks=pytest.mark.thorough),
         ("serving.cli.serve", ["up"]),
-        ("pydantic", ["verify"]),
-        ("serving.export.options", ["export", "x.onnx"]),
+        pytest.param("pydantic", ["verify"], marks=pytest.mark.thorough),
+        pytest.param("serving.export.options", ["export", "x.onnx"], marks=pytest.mark.thorough),
         ("numpy", ["export", FP32, "--i-accept-ungated"]),
-        ("onnx", ["export", FP32, "--i-accept-ungated"]),
-        ("onnxruntime", ["export", FP32, "--i-accept-ungated"]),
+        pytest.param("onnx", ["export", FP32, "--i-accept-ungated"], marks=pytest.mark.thorough),
+        pytest.param("onnxruntime", ["export", FP32, "--i-accept-ungated"], marks=pytest.mark.thorough),
         ("serving.local.up", ["up"]),
-        ("serving.decisions.simulate", ["simulate", "docs/scenarios/bert-large.yaml"]),
-        ("loadtest", ["campaign", "run", "none.yaml"]),
+        pytest.param(
+            "serving.decisions.simulate", ["simulate", "docs/scenarios/bert-large.yaml"], marks=pytest.mark.thorough
+        ),
+        pytest.param("loadtest", ["campaign", "run", "none.yaml"], marks=pytest.mark.thorough),
     ],
 )
 def test_ctrl_c_while_something_is_imported_ends_in_silence(module: str, words: list[str]) -> None:

@@ -59,4 +59,4 @@ def test_a_second_build_names_the_first_and_goes_on_after_it(
         fcntl.flock(first, fcntl.LOCK_UN)
         waiting.join(10)
         assert not waiting.is_alive()
-    assert f"waits for another build, process {os.getpid()}" in capsys.readouterr().out
+    assert f"process {os.getpid()}" in capsys.readouterr().out

@@ -105,7 +105,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(preflight: Preflight, tmp_path: P
     path.write_bytes(text)
     code, line = preflight(path)
     assert code == 3
-    assert f"{path} is not a kubeconfig" in line
+    assert re.search(rf"{re.escape(str(path))} .*\bkubeconfig\b", line)
 
 
 @pytest.mark.thorough
@@ -114,13 +114,14 @@ def test_a_broken_file_is_one_line_too(tmp_path: Path) -> None:
     path.write_text("{not: [yaml", encoding="utf-8")
     code, line = process(path, home=tmp_path)
     assert code == 3
-    assert line.startswith(f"tandem: {path} is not a kubeconfig")
+    assert re.match(rf"tandem: {re.escape(str(path))} .*\bkubeconfig\b", line)
 
 
 @pytest.mark.thorough
 def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
     code, line = process(tmp_path, home=tmp_path)
-    assert (code, f"{tmp_path} is not a kubeconfig" in line) == (3, True)
+    assert code == 3
+    assert re.search(rf"{re.escape(str(tmp_path))} .*\bkubeconfig\b", line)
 
 
 @pytest.mark.thorough
@@ -164,7 +165,7 @@ def test_a_server_that_is_no_address_is_told_as_it_stands_there(
 def test_a_name_that_no_namespace_can_have_is_refused(preflight: Preflight, tmp_path: Path, namespace: str) -> None:
     code, line = preflight(kubeconfig(tmp_path, "https://127.0.0.1:1"), f"--namespace={namespace}")
     assert code == 2
-    assert f"'{namespace}' cannot be a namespace" in line
+    assert f"'{namespace}'" in line
 
 
 @pytest.mark.parametrize(
@@ -291,5 +292,5 @@ def test_a_client_certificate_that_has_expired_is_named(tmp_path: Path) -> None:
     configuration.cert_file = str(tmp_path / "client.crt")
     Path(configuration.cert_file).write_text(EXPIRED)
     with answering(401, b'{"kind": "Status", "code": 401}') as address, ApiClient(configuration) as api:
-        with pytest.raises(ApiError, match="client certificate has expired on 2024-02-01"):
+        with pytest.raises(ApiError, match=r"certificate .*2024-02-01"):
             Connection("east", f"http://{address}", "default", api).get("/version", "its version")

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from serving.local.environments import ENGINES, Environment
+from serving.local.folders import cache_dir
 from serving.ports import free_ports
 from serving.settings import EMULATED
-from tests.home import in_users_cache
+from tests.home import in_users_cache, link
 from tests.local import models
 from tests.local.harness import ROOT, Program, Served, served, wait_until
 
@@ -146,6 +147,7 @@ def triton_of_its_own(folder: Path, *more: str, port: int | None = None) -> Iter
         "5",
     ]
     command = [*TANDEM, "triton", "--model-repository", str(ROOT / "model_repo"), *more, *options]
+    link(in_users_cache(ENGINES["cpu"]), cache_dir())  # whatever the marks of the file that is the first to want it
     program = Program(command, folder / "triton.log")
     try:
         program.wait_for("ready:")

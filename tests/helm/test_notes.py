@@ -59,7 +59,7 @@ def test_what_serves_and_what_waits_for_what(
     assert [line.split()[1].removesuffix(":") for line in serving if line.startswith("  pool")] == now
     assert bool(now) != any(line.startswith("  nothing") for line in serving)
     assert {lines[n + 1].split()[1].removesuffix(":"): lines[n] for n in waits} == later
-    assert any(line.startswith("What waits for what: tandem cluster status") for line in lines) == bool(later)
+    assert any(" tandem cluster status" in line for line in lines) == bool(later)
 
 
 def test_how_to_wait_for_a_gpu_pool_is_told_unless_it_sleeps(render: Render) -> None:

@@ -69,7 +69,7 @@ def released(registry: str, gateway: Image) -> dict[str, Any]:
     assert done.returncode == 0
     assert ("not signed: " in done.stdout) != (shutil.which("cosign") is not None and "COSIGN_KEY" in os.environ)
     if os.uname().machine == "x86_64" and not Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
-        assert "no images for arm64" in done.stdout
+        assert "arm64" in done.stdout
     found: dict[str, Any] = json.loads((ROOT / "dist" / serving.__version__ / "release.json").read_text())
     return found
 

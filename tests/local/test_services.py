@@ -189,7 +189,7 @@ def test_what_has_served_and_dies_at_every_start_ends_the_run_only_where_nothing
         run.order("one", "2 tandem: port 5 is taken")
         os.kill(pid(one), signal.SIGKILL)
         if not has_other:
-            with pytest.raises(UserError, match="2 starts in a row"):
+            with pytest.raises(UserError, match="2 starts"):
                 await run.until(lambda: False)
             return
         await run.until(lambda: one.num_failed > 2)

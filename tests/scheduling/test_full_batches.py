@@ -8,6 +8,7 @@ thing after another. Two variants may compete for the device: then each runs at 
 from __future__ import annotations
 
 import heapq
+import os
 import random
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica, Ticket
 
 BATCH = 8
-LASTING_S = 6.0
+LASTING_S = 6.0 if os.environ.get("THOROUGH") else 3.5
 LEARNT_S = (
     1.5  # from then on answers late count: at first nothing is known of the others and of what executions really take
 )

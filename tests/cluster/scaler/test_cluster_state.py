@@ -90,7 +90,7 @@ def test_leave_that_comes_later_is_made_use_of_by_the_next_cold_start(
         assert look.settled().replicas is None
         look.it.watch(["gpu"])
         wait_until(lambda: len(look.said) == 2, "pods are asked for, too, and that is said once")
-        assert look.said[1].endswith("phases of cold starts may be missing")
+        assert "cold starts" in look.said[1]
     with answering(200, listing(pod("gpu")), port=int(address.split(":")[1])):
         wait_until(lambda: look.it.servers.get("gpu"), "pods are seen")
         wait_until(lambda: look.it.is_readable, "it says so")

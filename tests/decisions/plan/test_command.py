@@ -181,7 +181,7 @@ def test_buffers_that_were_measured_are_planned_and_the_chart_says_that_it_has_n
     told = UpConfig(tmp_path / "planned" / "tandem.yaml")
     asked = overrides_of(told.settings(read_pools(told.values((), ()), has_gpu=False)), "cpu")
     assert (asked.batch_buckets, asked.bucket_lengths) == ("1,8", "32")
-    assert "not in the chart" in (tmp_path / "planned" / "values.yaml").read_text()
+    assert "tandem.yaml" in (tmp_path / "planned" / "values.yaml").read_text()
 
 
 def test_each_file_says_from_what_it_came_and_nothing_of_it_can_end_its_comment(

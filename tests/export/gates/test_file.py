@@ -57,7 +57,7 @@ def test_another_interface_is_the_users_to_mend(interface: Interface, says: str)
 
 def test_outputs_in_another_order_would_be_compared_with_each_other() -> None:
     outputs = (Tensor("z", "FP32", (4,)), Tensor("y", "FP32", (4,)))
-    with pytest.raises(UserError, match="outputs are y, z; FP32 has z, y"):
+    with pytest.raises(UserError, match=r"y, z.* z, y"):
         check_file("m-int8", TWO, Interface(ROW.inputs, outputs, 8))
     check_file("m-int8", TWO, Interface(ROW.inputs, outputs[::-1], 8))
 

@@ -167,7 +167,7 @@ def test_a_detector_that_writes_class_and_score_first_is_judged_by_its_boxes(lea
 
 
 def test_six_columns_without_scores_and_classes_are_no_boxes() -> None:
-    with pytest.raises(UserError, match="class, score and corners"):
+    with pytest.raises(UserError, match="score"):
         boxes.Layout.of([np.abs(normal(N, 3, 6)) * 3])
 
 

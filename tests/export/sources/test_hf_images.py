@@ -158,9 +158,7 @@ def test_a_size_that_the_model_does_not_take_is_told(tmp_path: Path) -> None:
 def test_a_broken_or_unknown_processor_is_one_line(tmp_path: Path, text: str) -> None:
     save(tmp_path, "vit", VIT, SQUARE)
     (tmp_path / "preprocessor_config.json").write_text(text)
-    with pytest.raises(
-        UserError, match=r"transformers cannot read its image processor|preprocessor_config\.json cannot be read"
-    ) as caught:
+    with pytest.raises(UserError, match=r"image processor|preprocessor_config\.json") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 

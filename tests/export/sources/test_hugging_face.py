@@ -53,7 +53,7 @@ def test_a_path_that_is_not_there_is_not_asked_of_the_hub(
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "model.safetensors", "")
-    assert "hf: takes the folder" in refusal(tmp_path / "model.safetensors")
+    assert "folder" in refusal(tmp_path / "model.safetensors")
 
 
 def test_a_folder_without_settings_is_told_from_a_model(tmp_path: Path) -> None:

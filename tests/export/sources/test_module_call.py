@@ -269,7 +269,7 @@ def test_answers_that_are_no_numbers_are_left_to_the_gate() -> None:
 @pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 def test_torchscript_asks_for_the_module_that_it_was_made_of() -> None:
     code = "def make(): return torch.jit.script(nn.Linear(3, 2)), torch.zeros(2, 3)\n"
-    assert "the module is TorchScript" in refusal("net.py:make", HEAD + code)
+    assert "TorchScript" in refusal("net.py:make", HEAD + code)
 
 
 def test_an_example_with_nan_is_not_the_models_fault() -> None:

@@ -57,7 +57,7 @@ def test_a_folder_of_paddlepaddle_without_the_kind_is_recognised(tmp_path: Path)
 def test_a_python_without_paddlepaddle_is_told(tmp_path: Path) -> None:
     model(tmp_path, "net.json", "net.pdiparams")
     options = SourceOptions(framework_python=Path(sys.executable))
-    with pytest.raises(UserError, match=r"paddle2onnx cannot convert net\.json: No module named 'paddle2onnx'"):
+    with pytest.raises(UserError, match=r"net\.json: No module named 'paddle2onnx'"):
         paddle_model.load(tmp_path, options, lambda *_: None)
-    with pytest.raises(EnvironmentFault, match="which only `tandem export` makes"):
+    with pytest.raises(EnvironmentFault, match="`tandem export`"):
         paddle_model.load(tmp_path, SourceOptions(), lambda *_: None)

@@ -80,6 +80,7 @@ def test_what_a_server_was_stuck_with_is_tried_on_no_second_pool_and_then_refuse
             assert dear.infer("loop-fp32", {"x": np.array([3])})["y"] == 3
 
 
+@pytest.mark.thorough  # beside a Triton: tests/local/test_containment.py
 def test_a_long_execution_for_another_gateway_is_never_killed(environment: Environment, tmp_path: Path) -> None:
     with looping(tmp_path / "loop") as triton, contextlib.ExitStack() as stack:
         gateways = []

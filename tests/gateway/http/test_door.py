@@ -25,7 +25,7 @@ from serving.scheduling.prediction import Service
 from tests.gateway.odd_triton import BODY, ask, until
 from tests.gateway.wire import HOST, INFER, Answer, Wire, answers_in, request, wire
 
-TAKES_S = 0.01
+TAKES_S = 0.001
 BELIEVED_S = 0.1  # instead, so that whoever is refused would have had seconds, and a busy machine changes nothing
 WAITING = 100  # of the highest priority: before them nobody in a hurry is in time
 HURRIED = b"Tandem-Deadline-Ms: 2000"

@@ -148,7 +148,8 @@ def test_a_plain_client_that_sends_ten_megabytes_before_it_reads_gets_to_read_wh
 
 def test_whoever_never_stops_sending_after_a_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serving.gateway.http.connection.LINGER_BYTES", 1_000_000)
-    monkeypatch.setattr("serving.gateway.http.connection.LINGER_S", 0.4)
+    for method in ("_write_error", "_linger"):
+        monkeypatch.setattr(f"serving.gateway.http.connection.ClientConnection.{method}.__defaults__", (0.4,))
 
     async def run() -> None:
         async with wire() as here:

@@ -92,10 +92,8 @@ def test_a_version_that_is_not_there_is_404() -> None:
 @pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"error":3}'])
 def test_what_is_no_error_of_tritons_gives_no_reason(body: bytes) -> None:
     request: Any = SimpleNamespace(route=SimpleNamespace(name="m", versioned=False), head=HEAD, header_length=None)
-    assert (
-        str(triton_response.error_of(Answer(400, None, body), request, SimpleNamespace(name="m")))
-        == "Triton gave no reason"
-    )  # type: ignore[arg-type]
+    told = triton_response.error_of(Answer(400, None, body), request, SimpleNamespace(name="m"))
+    assert str(told).endswith("no reason")  # type: ignore[arg-type]
 
 
 @pytest.mark.protocol(

@@ -98,7 +98,7 @@ def test_a_resource_claim_is_the_pods_and_tritons_and_no_card_is_asked_for_besid
     assert triton["resources"]["claims"] == [{"name": "card"}, {"name": "link"}]
     assert not [name for name in triton["resources"]["limits"] if "/" in name]
     assert all("claims" not in each["resources"] for each in spec["initContainers"])
-    assert "for a node with what its resource claims ask for:" in it.notes
+    assert "resource claims" in it.notes
     checks.valid(it.objects, "1.37", set())
 
 
@@ -258,9 +258,7 @@ def test_claims_are_refused_where_kubernetes_would_drop_them(version: str, is_re
     values = accepted(gpu(resourceClaims=[CLAIM]))
     with on_kubernetes(version, tmp_path, "pools/_guards.tpl", ".root") as chart:
         if is_refused:
-            with pytest.raises(
-                helm_python.HelmRenderError, match=r"need Kubernetes 1\.34 or newer, and this is v1\.33\.4"
-            ):
+            with pytest.raises(helm_python.HelmRenderError, match=r"1\.34\b.* v1\.33\.4"):
                 chart.render(values, name="tandem")
         else:
             assert chart.render(values, name="tandem")

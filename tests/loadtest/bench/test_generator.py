@@ -65,8 +65,8 @@ def test_the_rate_is_held_against_its_aim(limit_rps: float, outcome: Outcome) ->
     assert told.outcome is outcome
     assert re.search(r"1\.00 ms .*2\.5 ms, 50%", told.note)
     one = limited(9000.0)(1000.0)
-    assert re.match("on the server's core, ", verdict([one], 1).note)
-    assert re.match("on the server's core .*real-time", verdict([replace(one, is_real_time=True)], 1).note)
+    assert "real-time" not in verdict([one], 1).note
+    assert "real-time" in verdict([replace(one, is_real_time=True)], 1).note
 
 
 class Written:

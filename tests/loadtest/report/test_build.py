@@ -127,7 +127,7 @@ def test_without_a_valid_baseline_nothing_is_compared() -> None:
     given, by_run = make.two_arms()
     voided = {name: [] if "fp32" in name else rows for name, rows in by_run.items()}
     built = report.summarise(given, voided)
-    assert re.match("Nothing can be compared: .*fp32 on cpu", built.sentence)
+    assert "fp32 on cpu" in built.sentence
     assert built.arms[1].throughput_ratio is None
     assert page.render(built)
 
@@ -135,7 +135,7 @@ def test_without_a_valid_baseline_nothing_is_compared() -> None:
 def test_a_baseline_that_was_not_run_is_said_once() -> None:
     given = replace(make.manifest(), baseline="fp16-gpu")
     built = report.summarise(given, {})
-    assert re.match("Nothing can be compared: .*fp16 on gpu.*no GPU", built.sentence)
+    assert re.search("fp16 on gpu.*no GPU", built.sentence)
     assert built.sentence.count("fp16 on gpu") == 1
 
 
