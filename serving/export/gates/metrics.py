@@ -208,7 +208,7 @@ def row_difference(together: Array, alone: Array) -> float:
     """Largest difference, as a share of the output's scale where that is above 1. Of decisions and text: 1 or 0."""
     if alone.dtype.kind != "f":
         return float(not np.array_equal(together, alone))
-    return absolute_error(together, alone) / max(1.0, float(np.sqrt(np.square(_wide(alone)).mean())))
+    return absolute_error(together, alone) / max(1.0, _root_mean_square(alone))
 
 
 def _chunks(*arrays: Array) -> Iterator[list[Array]]:

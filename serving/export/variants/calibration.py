@@ -6,6 +6,7 @@ batch of a graph with a fixed batch dimension is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,27 @@ from serving.export.exported_model import Arrays
 # Every value of every layer of a portion is in memory at once. A ConvNeXt of 15 MB took 2,849 MB for 32 photographs and 867 MB for 4,
 # and half the processor time (2026-11-25, AMD EPYC).
 _BATCH_SIZE = 4
+MAX_VALUES_BYTES = (
+    2**28
+)  # of all values of a portion, where all are kept: twice that is taken, and at least a row (a guess)
+
+_MAX_SHAPE_BYTES = 1024  # of a constant that says a shape; there are no tensors of so many dimensions
+
+
+def rows_of_all_values(model: onnx.ModelProto) -> int:
+    """How many rows may run at once where every value of every layer is kept, as far as the graph tells their shapes."""
+    single = onnx.ModelProto()
+    single.CopyFrom(model)
+    for value in (*single.graph.input, *single.graph.output):
+        if dims := value.type.tensor_type.shape.dim:
+            dims[0].dim_value = 1
+    for tensor in single.graph.initializer:
+        if len(tensor.raw_data) > _MAX_SHAPE_BYTES:
+            tensor.ClearField("raw_data")  # weights, which would be copied twice and say nothing of shapes
+    single.graph.ClearField("value_info")
+    shapes = [v.type.tensor_type.shape.dim for v in onnx.shape_inference.infer_shapes(single).graph.value_info]
+    row_bytes: int = 4 * sum(math.prod(max(1, dim.dim_value) for dim in dims) for dims in shapes)
+    return min(_BATCH_SIZE, max(1, MAX_VALUES_BYTES // max(1, row_bytes)))
 
 
 class CalibrationRows:

@@ -17,7 +17,7 @@ from serving.export import onnx_session
 from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import checked, subgraphs
 from serving.export.variants import fusion
-from serving.export.variants.calibration import CalibrationRows
+from serving.export.variants.calibration import CalibrationRows, rows_of_all_values
 from serving.export.variants.candidate import Candidate, NothingToQuantise, NotMade, translated
 from serving.export.variants.casts import may_be_fp16, rewritten
 from serving.export.variants.graph import MAX_FP16, MIN_FP16, PRODUCTS, Graph, has_beyond_fp16, opened, read
@@ -48,8 +48,9 @@ def _magnitudes(graph: Graph, names: list[str], inputs: Arrays) -> list[float]:
         model.graph.node.append(helper.make_node("Abs", [name], [absolute]))
         model.graph.node.append(helper.make_node("ReduceMax", [absolute], [largest], keepdims=0))
         model.graph.output.append(helper.make_tensor_value_info(largest, TensorProto.FLOAT, []))
+    num_at_once = rows_of_all_values(graph.model)
     session = onnx_session.opened(model.SerializeToString())
-    runs = [session.run(None, portion) for portion in CalibrationRows(model, inputs, max_rows=_MAX_ROWS)]
+    runs = [session.run(None, portion) for portion in CalibrationRows(model, inputs, num_at_once, _MAX_ROWS)]
     found: list[float] = np.max(np.array(runs, np.float64), axis=0).tolist() if names else []
     return found
 

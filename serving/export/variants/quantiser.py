@@ -21,7 +21,7 @@ from serving.export.onnx_parts import checked, in_order, unused
 from serving.export.progress import quiet
 from serving.export.scratch import scratch
 from serving.export.variants import rounding
-from serving.export.variants.calibration import CalibrationRows
+from serving.export.variants.calibration import CalibrationRows, rows_of_all_values
 from serving.export.variants.candidate import translated
 from serving.export.variants.graph import PRODUCTS, Graph, opened, read
 
@@ -179,7 +179,7 @@ def static(
         graph = read(onnx.load_from_string(prepared_fp32))
         options, rows = _options(graph, settings), CalibrationRows(graph.model, calibration)
         if settings.method != "MinMax":
-            rows = CalibrationRows(graph.model, calibration, max_rows=_MAX_HISTOGRAM_ROWS)
+            rows = CalibrationRows(graph.model, calibration, rows_of_all_values(graph.model), _MAX_HISTOGRAM_ROWS)
             options["CalibStridedMinMax"] = rows.batch_size  # of any method: so many rows are in memory at once
         quantize_static(
             str(source),

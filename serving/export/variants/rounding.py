@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from serving.export import onnx_session
 from serving.export.exported_model import Arrays
-from serving.export.variants.calibration import CalibrationRows
+from serving.export.variants.calibration import CalibrationRows, rows_of_all_values
 from serving.export.variants.candidate import translated
 
 Array = NDArray[Any]
@@ -149,7 +149,7 @@ def _seen(net: onnx.ModelProto, layers: list[_Layer], calibration: Arrays) -> di
             model.graph.output.append(helper.make_empty_tensor_value_info(name))
     session = onnx_session.opened(model.SerializeToString())
     outputs = [output.name for output in session.get_outputs() if output.name in names]
-    rows = CalibrationRows(net, calibration, _BATCH_SIZE, _MAX_ROWS)
+    rows = CalibrationRows(net, calibration, min(_BATCH_SIZE, rows_of_all_values(net)), _MAX_ROWS)
     random = np.random.default_rng(0)
     found: dict[str, _Moments] = {}
     while (portion := rows.get_next()) is not None:

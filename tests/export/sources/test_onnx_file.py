@@ -680,7 +680,7 @@ def test_batches_of_large_rows_are_as_large_as_memory_allows(load: Any, monkeypa
         [constant("large", 1, 2**24), constant("axis", 1)],
     )  # fmt: skip
     # 64 MB a row: more than what malloc may take out of memory that this process has had before and given back
-    monkeypatch.setattr(outputs, "MAX_BYTES", 512 * 2**20)
+    monkeypatch.setattr(outputs, "MAX_BATCH_BYTES", 512 * 2**20)
     assert load(model).max_batch_size in (1, 2, 4, 8)
     assert load(model, max_batch_size=32).max_batch_size == 32
 

@@ -20,6 +20,7 @@ from serving.export.exported_model import Arrays
 from serving.export.onnx_parts import MAX_IR_VERSION
 from serving.export.variants import candidates
 from serving.export.variants.as_on_gpu import as_on_gpu
+from serving.export.variants.calibration import rows_of_all_values
 from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.export.variants.int8 import EVERYTHING
 from serving.export.variants.quantiser import Dynamic, Static, dynamic, prepared, static
@@ -320,6 +321,18 @@ def test_a_net_with_a_fixed_batch_gets_batches_of_that_size() -> None:
     assert nets.difference(fp32, candidate.model, x=nets.rows(3)) < 0.05
     with pytest.raises(UserError, match=r"2.*rows.*3"):
         first(fp32, {"x": nets.rows(2)})
+
+
+@pytest.mark.parametrize(("size", "num_rows"), [(64, 4), (1300, 2), (4096, 1)])  # 0.3, 108 and 1,074 MB
+def test_fewer_rows_run_at_once_where_all_values_of_a_row_are_large(size: int, num_rows: int) -> None:
+    shape = f"{size}, {size}"
+    fp32 = nets.net(
+        f"(float[n, 3, {shape}] x) => (float[n, 8, {shape}] y)",
+        "a = Conv <pads = [1, 1, 1, 1]> (x, w1) b = Relu (a) y = Conv <pads = [1, 1, 1, 1]> (b, w2)",
+        w1=(8, 3, 3, 3),
+        w2=(8, 8, 3, 3),
+    )
+    assert rows_of_all_values(onnx.load_from_string(fp32)) == num_rows
 
 
 def test_a_net_without_a_batch_dimension_gets_one_row_at_a_time() -> None:

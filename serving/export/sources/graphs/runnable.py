@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from serving.errors import EnvironmentFault, UserError
 from serving.export.dimensions import Lengths, Place
-from serving.export.exported_model import Arrays, SourceOptions, fits
+from serving.export.exported_model import Arrays, SourceOptions, fits, num_rows
 from serving.export.gates.file import row_limit
 from serving.export.gates.lengths import each_row
 from serving.export.onnx_parts import nodes_of, tensors
@@ -103,6 +103,12 @@ class Trial:
         finally:
             is_done.set()
             watcher.join()
+
+    def answers(self, rows: Arrays) -> dict[str, list[NDArray[Any]]]:
+        """Every output, one for each row, of a few rows at a time: all of them at once took 1.5 GB for DNSMOS's 16. As `run`."""
+        starts = range(0, num_rows(rows), BATCH)
+        parts = [self.run({name: values[start : start + BATCH] for name, values in rows.items()}) for start in starts]
+        return {name: [row for part in parts for row in part[place]] for place, name in enumerate(self.outputs)}
 
     def changing(self, inputs: Arrays) -> str | None:
         """An output that is another one when the same inputs come again. Raises RunFailed."""
@@ -272,7 +278,7 @@ def _with_batch(
         if why_not is None or random_operators(graph):
             _check_repeats(trial, rows, graph, name)
         if why_not is None:
-            answers = dict(zip(trial.outputs, map(list, trial.run(rows)), strict=True))
+            answers = trial.answers(rows)
             return RunnableGraph(graph, holds, True, how, _tensors(inputs), rows, answers, trial.bytes_per_row)
     raise NoBatchDimension(reason)
 
