@@ -151,10 +151,14 @@ def _relay(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, An
             sent = error
         else:
             step = work.send
+        # An error knows this frame. If the frame knew the error, both would stay, with all they hold, until garbage is looked for.
+        waits_for = None
         try:
             waits_for = step(sent)
         except StopIteration:
             return
+        finally:
+            sent = None
 
 
 async def own_task() -> None:

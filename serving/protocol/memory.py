@@ -7,6 +7,7 @@ accounting, which any edge can use; claims come from several threads; what is re
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from threading import Lock
 
 from serving.errors import Overloaded, TooLarge
@@ -78,6 +79,17 @@ class Claim:
             self._is_released = True
             self._memory.held -= self.held
             self.held = 0
+
+
+def joined(pieces: list[bytes]) -> bytes:
+    """All of them in one, the very same object where there is one. Takes each out of the list, so that hardly a byte is held twice."""
+    if len(pieces) == 1:
+        return pieces.pop()
+    whole = BytesIO()  # grows in place, and gives away what it holds
+    pieces.reverse()
+    while pieces:
+        whole.write(pieces.pop())
+    return whole.getvalue()
 
 
 Claims = Callable[[], Claim]  # the claim of a request, made when it is first needed

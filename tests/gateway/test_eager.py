@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -159,3 +162,33 @@ def test_a_failure_is_logged_and_harms_nobody_else(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.ERROR):
         assert run(fails, bring) == ["|", "|"]
     assert "ZeroDivisionError" in caplog.text
+
+
+class Body:
+    """Stands for the megabytes of one."""
+
+
+def test_what_a_failed_thread_held_is_gone_before_garbage_is_looked_for() -> None:
+    bodies: list[weakref.ref[Body]] = []
+
+    def read() -> None:
+        body = Body()
+        bodies.append(weakref.ref(body))
+        raise ValueError("no image")
+
+    async def work() -> None:
+        with suppress(ValueError):
+            await asyncio.get_running_loop().run_in_executor(None, read)
+
+    async def main() -> None:
+        running: set[EagerTask] = set()
+        asyncio.get_running_loop().call_soon(lambda: EagerTask(work(), running))
+        while not bodies or running:
+            await asyncio.sleep(0.001)
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert [body() for body in bodies] == [None]
+    finally:
+        gc.enable()

@@ -25,6 +25,7 @@ from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol import classify
 from serving.protocol.classify import best, softmax
+from serving.protocol.memory import joined
 from serving.repository.preprocessing import LOGITS
 from serving.settings import LimitSettings
 
@@ -73,9 +74,7 @@ class Classify(Surface):
         query = exchange.request.head.query
 
         def read() -> classify.Request:
-            body = b"".join(chunks)
-            chunks.clear()
-            return classify.read(body, headers.get(b"content-type"), query, limits.max_images)
+            return classify.read(joined(chunks), headers.get(b"content-type"), query, limits.max_images)
 
         request = read() if sum(map(len, chunks)) <= READ_HERE_BYTES else await self._threads.run(read)
         if long := sum(len(image) for image in request.images if isinstance(image, memoryview)):

@@ -300,6 +300,9 @@ class Connection(asyncio.Protocol):
     def _refuse(self, rpc: Rpc, error: errors.RequestError) -> None:
         """One whose message is not read, or not further."""
         self._listener.partial.pop(rpc, None)
+        # Its frames know the RPC, which keeps the error: neither would be gone before garbage is looked for.
+        error.with_traceback(None)
+        rpc.drop_partial()
         if rpc.method.is_inference:
             self._listener.counted(error)
         if rpc.task is not None:
@@ -392,7 +395,7 @@ class Connection(asyncio.Protocol):
 
         def unpack() -> bytes:
             most = int(self._max_bytes(LEAST_BYTES + 1))
-            return b"".join(decompress(b"".join(message.pieces), coding, most, rpc.claim))
+            return decompress(b"".join(message.pieces), coding, most, rpc.claim)
 
         return unpack() if message.size <= HERE_BYTES else await self._listener.threads.run(unpack)
 

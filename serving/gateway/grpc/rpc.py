@@ -286,6 +286,10 @@ class Rpc:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def drop_partial(self) -> None:
+        """What is here of a message that will not be read."""
+        self._pieces, self._place = [], None
+
     def fail(self, error: errors.RequestError) -> None:
         """Whoever waits for a message hears this."""
         if self.error is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from io import BytesIO
 
 from serving import errors
 from serving.gateway.http.accept import preferences
@@ -57,8 +58,8 @@ def content_coding(value: bytes) -> bytes | None:
     return b", ".join(codings) or None
 
 
-def decompress(body: bytes, encoding: bytes, limit: int, claim: Claim | None = None) -> list[bytes]:
-    """A gzip or deflate (zlib) body in pieces, as `content_coding` says; each is claimed before the next is made.
+def decompress(body: bytes, encoding: bytes, limit: int, claim: Claim | None = None) -> bytes:
+    """A gzip or deflate (zlib) body, piece by piece, as `content_coding` says; each is claimed before the next is made.
 
     Raises Unsupported, BadRequest, Overloaded, or TooLarge past `limit` bytes.
     """
@@ -70,26 +71,26 @@ def decompress(body: bytes, encoding: bytes, limit: int, claim: Claim | None = N
         unknown.receipt = [(b"accept-encoding", b"gzip, deflate")]
         raise unknown
     inflate = zlib.decompressobj(wbits=bits)
-    plain: list[bytes] = []
-    size = start = 0
+    plain = BytesIO()  # grows in place, and gives away what it holds
+    size = claimed = start = 0
     try:
         for start in range(0, len(body), PIECE_BYTES):
             rest = body[start : start + PIECE_BYTES]
             while rest:
-                plain.append(inflate.decompress(rest, PIECE_BYTES))
-                size += len(plain[-1])
+                size += plain.write(inflate.decompress(rest, PIECE_BYTES))
                 if size > limit:
                     raise errors.TooLarge(
                         f"the body has more than {limit} bytes once decompressed, the most that is taken here"
                     )
                 if claim is not None:
-                    claim.take(len(plain[-1]))
+                    claim.take(size - claimed)
+                    claimed = size
                 rest = inflate.unconsumed_tail
             if inflate.eof and start + PIECE_BYTES < len(body):
                 break
-        plain.append(inflate.flush())
+        plain.write(inflate.flush())
     except zlib.error as error:
         raise errors.BadRequest(f"the body is not valid {encoding.decode()}: {error}") from None
     if start + PIECE_BYTES < len(body) or not inflate.eof or inflate.unused_data:
         raise errors.BadRequest(f"the body is not one whole {encoding.decode()} stream")
-    return plain
+    return plain.getvalue()

@@ -175,6 +175,7 @@ class Request:
 
     def stop(self, error: errors.RequestError) -> None:
         """The rest will not be read; the first that is wrong counts."""
+        self.chunks = []
         if self.error is None:
             self.error = error
             self._wake()

@@ -24,6 +24,7 @@ from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.request_headers import Body
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
+from serving.protocol.memory import joined
 from serving.protocol.openai import EmbeddingsRequest, embeddings_body, read_embeddings
 from serving.protocol.tensors import float_output
 from serving.scheduling.grouping import grouped, tokens_of_a_request
@@ -55,6 +56,7 @@ class Embeddings(Surface):
     async def handle(self, exchange: HttpExchange) -> Response:
         limits = self._limits
         chunks = await read_body(exchange.request, limits.max_body_bytes, self._threads, exchange.claim)
+        size = sum(map(len, chunks))
         request = await self._request(chunks)
         route = exchange.route = self._route(request, exchange)
         exchange.check_headers()
@@ -62,7 +64,7 @@ class Embeddings(Surface):
             raise _no_ids(route)
         embedder = await self._embedders.of(route.destinations[0].decision.variant, request.model)
         # Tokens cost more than all the rest of a request.
-        exchange.require_room(route, Body("embeddings", sum(map(len, chunks))))
+        exchange.require_room(route, Body("embeddings", size))
         tokenizing = Tokenizing(request, embedder, limits)
         if tokenizing.is_short:
             texts = await self._threads.run(lambda: _grouped(tokenizing.all(), embedder, route))
@@ -77,7 +79,7 @@ class Embeddings(Surface):
 
     async def _request(self, chunks: Chunks) -> EmbeddingsRequest:
         def read() -> EmbeddingsRequest:
-            return read_embeddings(b"".join(chunks), self._limits.max_texts, self._limits.max_tokens)
+            return read_embeddings(joined(chunks), self._limits.max_texts, self._limits.max_tokens)
 
         return read() if sum(map(len, chunks)) <= SMALL_BODY_BYTES else await self._threads.run(read)
 

@@ -60,7 +60,7 @@ def test_a_body_that_is_not_one_whole_stream_is_the_clients_error(coding: bytes)
     pack = gzip.compress if coding == b"gzip" else zlib.compress
     for text in (b"", b"a", os.urandom(200_000)):
         whole = pack(text)
-        assert b"".join(decompress(whole, coding, len(text))) == text
+        assert decompress(whole, coding, len(text)) == text
         for body in (b"", whole[:-1], whole[:1], whole + b"\0", whole + whole, b"plain"):
             with pytest.raises(BadRequest):
                 decompress(body, coding, 10**6)

@@ -112,6 +112,6 @@ def test_answers_are_counted_at_a_scrape_and_never_twice() -> None:
 def test_decompression_stops_at_the_limit() -> None:
     import zlib
 
-    assert b"".join(decompress(zlib.compress(b"x" * 10), b"deflate", 10)) == b"x" * 10
+    assert decompress(zlib.compress(b"x" * 10), b"deflate", 10) == b"x" * 10
     with pytest.raises(Exception, match="more than 9 bytes"):
         decompress(zlib.compress(b"x" * 10), b"deflate", 9)
