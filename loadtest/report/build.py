@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from loadtest.report.evidence import of_arm
 from loadtest.report.summaries import ArmSummary, Report, RunSummary
 from loadtest.report.wording import caveats, sentence, verdict
 from loadtest.validity import DROPPED, lag_p99_s, sent_in_window, throughput_rps, unstable_reason, void_reason
-from serving.measure.intervals import Difference, Estimate, estimate, paired
+from serving.measure.intervals import Difference, Estimate, estimate, of_medians, paired
 from serving.measure.percentiles import curve, percentile
 
 REPORT = "report.json"
@@ -122,10 +122,23 @@ def summarise(manifest: Manifest, rows: Mapping[str, Sequence[Row]]) -> Report:
     """`rows` by the file name that the manifest gives each run."""
     by_name = {arm.name: arm for arm in manifest.arms}
     runs = tuple(summarise_run(run, by_name[run.arm], manifest.load, rows[run.rows]) for run in manifest.runs)
-    arms = tuple(_arm(arm, at, manifest, runs, rows) for at in manifest.load.points for arm in manifest.arms)
+    arms = agreeing([_arm(arm, at, manifest, runs, rows) for at in manifest.load.points for arm in manifest.arms])
     is_partial = manifest.is_interrupted or len(manifest.runs) < manifest.num_planned
     remarks = caveats(manifest, arms, runs)
     return Report(sentence(arms, manifest.load), verdict(arms), remarks, is_partial, manifest, arms, runs)
+
+
+def agreeing(arms: Sequence[ArmSummary]) -> tuple[ArmSummary, ...]:
+    """With every ratio to the baseline as the quotient of the two numbers that the table shows."""
+    base = {arm.point: arm for arm in arms if arm.is_baseline}
+    return tuple(
+        replace(
+            arm,
+            throughput_ratio=of_medians(arm.throughput_ratio, arm.throughput_rps, base[arm.point].throughput_rps),
+            speed_ratio=of_medians(arm.speed_ratio, base[arm.point].latency_p50_s, arm.latency_p50_s),
+        )
+        for arm in arms
+    )
 
 
 def _arm(

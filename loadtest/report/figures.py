@@ -59,8 +59,10 @@ def _distribution(title: str, curves: Sequence[Curve], objective_s: float | None
     limit = [] if objective_s is None else [objective_s * 1000]
     times = [*(ms for curve in curves for ms, _ in curve), *limit] or [1.0]
     plot = Plot(drawing, Scale.around(times, 1.05), Scale(0, 1, is_log=False))
-    plot.y_axis("{:.0%}".format, (0, 0.25, 0.5, 0.75, 1))
+    plot.y_axis("share of answers", "{:.0%}".format, (0, 0.25, 0.5, 0.75, 1))
     plot.x_axis("latency, ms")
+    plot.level(0.99, "limit")
+    drawing.text(plot.right, plot.y(0.99) + 14, "p99", "end name")
     for ms in limit:
         plot.upright(ms, "limit")
         drawing.text(plot.x(ms) - 6, plot.bottom - 8, "objective", "end name")
@@ -88,8 +90,8 @@ def _against_load(arms: Mapping[str, Sequence[ArmSummary]], unit: str, width: in
         return drawing
     loads = sorted({load for _, line in lines for load, _ in line})
     plot = Plot(drawing, Scale(0, loads[-1], is_log=False), Scale.around(values, 1.1))
-    plot.y_axis("{:g}".format)
-    plot.x_axis(f"{unit}; latency in ms", loads, has_rules=False)
+    plot.y_axis("latency, ms", "{:g}".format)
+    plot.x_axis(unit, loads, has_rules=False)
     for index, line in lines:
         plot.curve(line, index)
         for load, ms in line:

@@ -13,7 +13,7 @@ from typing import Any
 from loadtest.records import Load, Payload
 from loadtest.report import evidence, figures
 from loadtest.report.summaries import ArmSummary, Report, RunSummary, milliseconds, number
-from loadtest.report.wording import label, paragraphs, point_label
+from loadtest.report.wording import answer, between, chosen, label, of_load, paragraphs, point_label
 from serving.documents.figures import Figure
 from serving.documents.pages import Pages
 from serving.documents.tables import Cell, Table, Value
@@ -41,6 +41,8 @@ def render(report: Report) -> str:
         report=report,
         is_open=load.kind == "open",
         flags=[flag for flag in (report.verdict, "partial" if report.is_partial else None) if flag],
+        answer=answer(report.arms, load),
+        figures_at_once=_figures_at_once(report),
         paragraphs=paragraphs(report.arms, load),
         payload=_payload(manifest.payload),
         load_words=_load(load),
@@ -53,6 +55,33 @@ def render(report: Report) -> str:
         num_comparisons=sum(1 for arm in report.arms if not (arm.is_baseline or arm.is_again) and arm.num_runs),
         **RULES,
     )
+
+
+def _figures_at_once(report: Report) -> list[tuple[str, Value, str]]:
+    """Of the arm to use: how fast, how slow at worst, how much better than the baseline; under each what it is."""
+    load = report.manifest.load
+    if (found := chosen(report.arms, load)) is None:
+        return []
+    arm, baseline = found
+    at = f"{label(arm)} at {point_label(load, arm.point)}"
+    ratio = of_load(arm, load)
+    rate, median, slowest = arm.throughput_rps, arm.latency_p50_s, arm.latency_p99_s
+    assert rate is not None
+    right = "its answers were not judged" if arm.accuracy is None else f"{arm.accuracy:.2%} of its answers are right"
+    first = (
+        ("Median latency", "too few" if median is None else f"{milliseconds(median.median)} ms", at)
+        if load.kind == "open"
+        else ("Requests per second", number(rate.median), at)
+    )
+    return [
+        first,
+        ("p99", "too few" if slowest is None else f"{milliseconds(slowest.median)} ms", right),
+        (
+            "Against " + label(baseline),
+            "1" if ratio is None else f"{ratio.ratio:.2f} ×",
+            "the baseline itself" if ratio is None else between(ratio),
+        ),
+    ]
 
 
 def _payload(payload: Payload) -> str:

@@ -38,15 +38,85 @@ def point_label(load: Load, point: float) -> str:
 
 
 def sentence(arms: Sequence[ArmSummary], load: Load) -> str:
-    """The result in plain words, in a line."""
-    return " ".join(paragraphs(arms, load))
+    """The answer, then the result of each arm, in a line."""
+    return " ".join(filter(None, (answer(arms, load), *paragraphs(arms, load))))
+
+
+def chosen(arms: Sequence[ArmSummary], load: Load) -> tuple[ArmSummary, ArmSummary] | None:
+    """The arm to use and the baseline, at the highest point of the load at which both ran.
+
+    The fastest of those that are significantly faster; the baseline itself where none is. None: nothing can be compared.
+    """
+    for point in sorted(load.points, reverse=True):
+        here = [arm for arm in arms if arm.point == point and arm.throughput_rps is not None]
+        baseline = next((arm for arm in here if arm.is_baseline), None)
+        faster = [(ratio.ratio, arm) for arm in here if (ratio := of_load(arm, load)) and ratio.outcome == "higher"]
+        if baseline is not None and len(here) > 1:
+            return max(faster, key=lambda one: one[0])[1] if faster else baseline, baseline
+    return None
+
+
+def of_load(arm: ArmSummary, load: Load) -> Difference | None:
+    """The one comparison with the baseline: by median latency in an open loop, by throughput in a closed one."""
+    return None if arm.is_again else arm.speed_ratio if load.kind == "open" else arm.throughput_ratio
+
+
+def _what_if(arms: Sequence[ArmSummary]) -> str:
+    names = emulated(arms)
+    return (
+        f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device. "
+        if names
+        else ""
+    )
+
+
+def answer(arms: Sequence[ArmSummary], load: Load) -> str:
+    """One sentence to forward: which arm, what it does, how much better and how well that is known, and how right its answers are."""
+    if (found := chosen(arms, load)) is None:
+        return ""
+    arm, baseline = found
+    at = f"at {point_label(load, arm.point)}"
+    if load.kind == "open":
+        slowest = "" if arm.latency_p99_s is None else f", p99 {milliseconds(arm.latency_p99_s.median)} ms"
+        does = f"{at} {_share(arm, load)}{slowest}"
+    else:
+        assert arm.throughput_rps is not None
+        does = f"{at} it answers {number(arm.throughput_rps.median)} requests per second{_median_ms(arm)}"
+    right = "" if arm.accuracy is None else f", {arm.accuracy:.2%} of its answers are right"
+    if arm is baseline:
+        is_known = all((it := of_load(one, load)) is None or it.low is not None for one in arms)
+        why = (
+            "nothing was significantly faster"
+            if is_known
+            else f"fewer than {MIN_REPEATS} repeats cannot tell what is faster"
+        )
+        return f"{_what_if(arms)}Stay with {label(baseline)}: {does}{right}; {why}."
+    ratio = of_load(arm, load)
+    assert ratio is not None
+    before = "" if baseline.accuracy is None or not right else f" ({baseline.accuracy:.2%} of the baseline's)"
+    what = "its median is" if load.kind == "open" else "that is"
+    better = f"{what} {ratio.ratio:.2f} times as {'fast' if load.kind == 'open' else 'many'} as {label(baseline)}"
+    return f"{_what_if(arms)}Use {label(arm)}: {does}; {better}, {between(ratio)}{right}{before}."
+
+
+def between(ratio: Difference) -> str:
+    """The interval in words."""
+    if ratio.low is None or ratio.high is None:
+        return "how much of it is noise is not known"
+    return f"with {1 - FALSE_ALARM_RATIO:.0%} certainty between {' and '.join(_interval(ratio).split('–'))} times"
+
+
+def _share(arm: ArmSummary, load: Load) -> str:
+    assert load.objective_s
+    assert arm.within_objective_ratio
+    return f"{arm.within_objective_ratio.median:.2%} come within {milliseconds(load.objective_s)} ms"
 
 
 def paragraphs(arms: Sequence[ArmSummary], load: Load) -> list[str]:
     """Each arm against the baseline, a paragraph for each point of the load; then what is missing."""
     texts = []
-    if names := emulated(arms):
-        texts.append(f"{WHAT_IF.capitalize()}: the times of {', '.join(names)} come from a file, not from a device.")
+    if not answer(arms, load) and (doubt := _what_if(arms)):
+        texts.append(doubt.strip())
     for point in load.points:
         here = " ".join(_at_point([arm for arm in arms if arm.point == point], load))
         texts.append(f"At {point_label(load, point)}: {here}" if len(load.points) > 1 or load.kind == "open" else here)

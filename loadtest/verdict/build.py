@@ -69,6 +69,7 @@ def build(
         command=command,
         versions=versions,
         what_ifs=plan.what_ifs,
+        sentence=wording.sentence(plan, verdict, sources, check, card_in_question(plan, verdict)),
     )
 
 

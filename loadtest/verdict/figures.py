@@ -74,8 +74,8 @@ def _latency(servers: Sequence[ServerReport], objective_s: float, width: int) ->
     limit_ms = objective_s * 1000
     known = [p.latency_p99_s * 1000 for p in points if p.latency_p99_s]
     plot = Plot(drawing, Scale.around(p.rate_rps for p in points), Scale.around([*known, limit_ms]))
-    plot.y_axis("{:g}".format)
-    plot.x_axis("requests per second; latency in ms")
+    plot.y_axis("p99 of latency, ms", "{:g}".format)
+    plot.x_axis("requests per second")
     plot.level(limit_ms, "limit")
     at = plot.y(limit_ms)
     beside = at + 16 if at < TOP + 24 else at - 6  # not into the crosses on the upper edge
@@ -136,8 +136,8 @@ def _cost(report: VerdictReport, width: int) -> Drawing:
     prices = [price for p in points for kind in KINDS if (price := _price(p, kind))]
     rates = Scale.around([points[0].rate_rps, points[-1].rate_rps, *wanted], 1.0)
     plot = Plot(drawing, rates, Scale.around(prices, 1.3))
-    plot.y_axis(lambda value: money(value, report.currency))
-    plot.x_axis("requests per second; price an hour")
+    plot.y_axis("price an hour", lambda value: money(value, report.currency))
+    plot.x_axis("requests per second")
     for rate_rps in wanted:
         plot.upright(rate_rps, "asked")
     for index, kind in enumerate(KINDS):  # whole servers: level up to a rate, then up at once

@@ -50,7 +50,7 @@ def write(directory: Path, report: VerdictReport) -> Path:
 def render(report: VerdictReport) -> str:
     ranked = _ranked(report.servers)
     headline = wording.headline(report.verdict)
-    rest = report.paragraph.removeprefix(f"{headline}: ")
+    first = (report.sentence or report.paragraph).removeprefix(f"{headline}: ")
     at_rps = report.verdict.break_even_rps
     by_name = {server.name: server for server in report.servers}
     return PAGES.render(
@@ -58,7 +58,8 @@ def render(report: VerdictReport) -> str:
         report=report,
         headline=headline,
         objective=objective(report.objective),
-        paragraph=rest[:1].upper() + rest[1:],
+        sentence=first[:1].upper() + first[1:],
+        paragraph=report.paragraph.removeprefix(report.sentence).strip() if report.sentence else "",
         figures_at_once=_figures_at_once(report),
         reasons=_sentences(
             reason(one, report.model, report.objective.batch_size, report.currency) for one in report.verdict.reasons
@@ -140,18 +141,14 @@ def _least_rows(server: ServerReport) -> int:
     return min(timing.batch_size for timing in server.ladder)
 
 
-# -- the four numbers that a decision needs ----------------------------------------------------------------------------
+# -- the three numbers that a decision needs ---------------------------------------------------------------------------
 
 
 def _figures_at_once(report: VerdictReport) -> list[tuple[str, Value, str]]:
     hour, million = (report.numbers.get(name) for name in ("per_hour", "per_million"))
+    each = f"{money(million.value, report.currency)} per million requests; " if million else ""
     return [
-        ("Price an hour", money(hour.value, report.currency) if hour else "–", _plan_note(report)),
-        (
-            "Price per million",
-            money(million.value, report.currency) if million else "–",
-            "requests at the highest rate asked for",
-        ),
+        ("Price an hour", money(hour.value, report.currency) if hour else "–", f"{each}{_plan_note(report)}"),
         ("Break-even", *_break_even(report)),
         ("p99 at this rate", *_p99(report)),
     ]
@@ -177,6 +174,9 @@ def _break_even(report: VerdictReport) -> tuple[str, str]:
         verdict.break_even_high_rps,
         "from there on the GPU is cheaper",
     )
+    if low is not None and verdict.what_if is not None:
+        ends = dict.fromkeys((rate(low), "never" if high is None else rate(high)))
+        return " to ".join(ends), f"a what-if, by figures from files; {note}"
     if low is not None and verdict.break_even_rps != 0:
         note = f"measured: {rate(low)} to {rate(high) if high is not None else 'never'}; {note}"
     return _rate_or_never(verdict.break_even_rps), note

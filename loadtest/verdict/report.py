@@ -152,6 +152,7 @@ class VerdictReport:
     command: str
     versions: dict[str, str]
     what_ifs: tuple[WhatIf, ...] = ()
+    sentence: str = ""  # the first of the paragraph
     kind: Literal["verdict"] = "verdict"
     version: int = VERSION
 

@@ -18,10 +18,12 @@ from serving.decisions.verdict import Verdict, Word
 from serving.decisions.wording import (
     KINDS,
     WHOSE_FIGURES,
+    accuracy,
     asked_rate,
     card,
     day,
     from_rate,
+    guessed,
     money,
     objective,
     rate,
@@ -61,16 +63,18 @@ def paragraph(
     card_in_question: PricedServer | None,
 ) -> str:
     """All of it: the verdict, what serves the load and for how much, when the other kind would be cheaper, what is missing."""
+    rest = (*_if_so(verdict), *_why_unsure(verdict, plan), *_unchecked(plan, check, not_run))
+    return " ".join([sentence(plan, verdict, sources, check, card_in_question), *rest])
+
+
+def sentence(
+    plan: Plan, verdict: Verdict, sources: Sequence[Source], check: Check | None, card_in_question: PricedServer | None
+) -> str:
+    """The first one, to forward."""
     clauses = [_serves(plan, sources, check)]
     if card_in_question is not None and (other := _other_kind(plan, verdict, sources, card_in_question)):
         clauses.append(other)
-    first = f"{headline(verdict)}: {'; '.join(clauses)}."
-    rest = [
-        *_if_so(verdict),
-        *_why_unsure(verdict, plan),
-        *_unchecked(plan, check, not_run),
-    ]
-    return " ".join([first, *rest])
+    return f"{headline(verdict)}: {'; '.join(clauses)}."
 
 
 def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
@@ -81,7 +85,11 @@ def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
         )
     pools = " and ".join(_pool(pool, sources) for pool in plan.pools)
     is_one = len(plan.pools) == 1 and plan.pools[0].max_replicas == 1
-    price = "" if plan.per_hour_at_peak is None else f" for {money(plan.per_hour_at_peak, plan.currency)} an hour"
+    price = (
+        ""
+        if plan.per_hour_at_peak is None
+        else f" for {money(plan.per_hour_at_peak, plan.currency)} an hour{guessed(plan.pools)}"
+    )
     if check is None or check.void is not None or check.latency_p99_s is None:
         will = "is planned to serve" if is_one else "are planned to serve"
         return f"{pools} {will} {asked_rate(target.peak_rps)} with {within(target.latency_p99_s)}{price}"
@@ -92,7 +100,9 @@ def _serves(plan: Plan, sources: Sequence[Source], check: Check | None) -> str:
 def _pool(pool: PoolPlan, sources: Sequence[Source]) -> str:
     """`on this CPU 2 servers of INT8`"""
     many = "" if pool.max_replicas == 1 else f"{pool.max_replicas} servers of "
-    return f"{_where(pool.chosen, sources)} {many}{pool.chosen.server.variant.upper()}"
+    server = pool.chosen.server
+    right = f" ({accuracy(server.accuracy)[2:]})" if server.accuracy is not None else ""
+    return f"{_where(pool.chosen, sources)} {many}{server.variant.upper()}{right}"
 
 
 def _where(priced: PricedServer, sources: Sequence[Source]) -> str:

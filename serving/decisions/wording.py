@@ -70,6 +70,17 @@ def card(device_name: str) -> str:
     return f"{'an' if name[:1].upper() in starts else 'a'} {name}"
 
 
+def accuracy(value: float | None) -> str:
+    """Beside a variant that is named: `, accuracy 0.972`."""
+    return "" if value is None else f", accuracy {value:.4g}"
+
+
+def guessed(pools: Sequence[PoolPlan]) -> str:
+    """Beside a price: which machines stand for those that were measured, where that is a guess."""
+    names = dict.fromkeys(pool.chosen.offer.name for pool in pools if pool.chosen.is_price_guessed)
+    return f" (a guess: priced as {' and '.join(names)})" if names else ""
+
+
 # -- what was asked for, machines and shares ---------------------------------------------------------------------------
 
 
@@ -178,7 +189,7 @@ def _sentences(plan: Plan) -> Iterator[str]:
 def _pool(pool: PoolPlan) -> str:
     chosen, most = pool.chosen, pool.max_replicas
     count = f"{most}" if pool.min_replicas == most else f"{pool.min_replicas} to {most}"
-    variant = f"{chosen.server.variant.upper()} on {machine(chosen)}"
+    variant = f"{chosen.server.variant.upper()} on {machine(chosen)}{accuracy(chosen.server.accuracy)}"
     return (
         f"{count} {'server' if most == 1 else 'servers'} with {variant}, {rate(chosen.max_rate.rate_rps)} each at most"
     )
@@ -189,7 +200,7 @@ def _price(plan: Plan) -> str:
     assert plan.per_day is not None
     sign, peak_rps = plan.currency, plan.objective.peak_rps
     hour, million = plan.per_hour_at_peak, per_million(plan.per_hour_at_peak, peak_rps)
-    price = f"{money(hour, sign)} an hour, {money(million, sign)} per million requests"
+    price = f"{money(hour, sign)} an hour{guessed(plan.pools)}, {money(million, sign)} per million requests"
     if len({one for _, one in plan.objective.rates}) > 1:
         price = f"{money(plan.per_day, sign)} a day; at {asked_rate(peak_rps)} {price}"
     gateway = f"{money(plan.gateway_per_hour, sign)} an hour for the gateway in it"

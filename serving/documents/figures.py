@@ -130,7 +130,8 @@ class Plot:
             self.drawing.text(self.x(tick), self.bottom + 16, f"{tick:,.6g}", "middle")
         self.drawing.text((self.left + self.right) / 2, self.drawing.height - 6, title, "middle")
 
-    def y_axis(self, write: Callable[[float], str], ticks: Sequence[float] | None = None) -> None:
+    def y_axis(self, title: str, write: Callable[[float], str], ticks: Sequence[float] | None = None) -> None:
+        self.drawing.text(0, self.top - 6, title)
         for tick in self._y.ticks(6) if ticks is None else ticks:
             self.level(tick, "rule")
             self.drawing.text(self.left - 6, self.y(tick) + 4, write(tick), "end")

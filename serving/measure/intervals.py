@@ -36,7 +36,7 @@ Direction = Literal["higher", "lower", "no_difference_seen", "inconclusive"]
 class Difference:
     """Ours over theirs. `low` and `high` hold the true ratio in 95 % of cases; both None where it is inconclusive."""
 
-    ratio: float  # geometric mean
+    ratio: float  # geometric mean, or what `of_medians` was given
     low: float | None
     high: float | None
     outcome: Direction
@@ -98,6 +98,21 @@ def paired(ratios: Sequence[float], step_ratio: float = 0.0) -> Difference | Non
     # Two roundings of a step each: what is left of the spread when all of it is hidden in them.
     spread = max(float(logs.std(ddof=1)), step_ratio * math.sqrt(2 / 12))
     return _difference(centre, t_quantile(len(logs) - 1) * spread / math.sqrt(len(logs)), tuple(ratios))
+
+
+def of_medians(found: Difference | None, ours: Estimate | None, theirs: Estimate | None) -> Difference | None:
+    """The comparison as the quotient of the two medians that are shown beside it, so that a table never contradicts its ratio.
+
+    The interval reaches to that quotient, and where it then holds 1 no difference is called one: never more false alarms than before.
+    """
+    if found is None or ours is None or theirs is None or ours.median <= 0 or theirs.median <= 0:
+        return found
+    ratio = ours.median / theirs.median
+    if found.low is None or found.high is None:
+        return replace(found, ratio=ratio)
+    low, high = min(found.low, ratio), max(found.high, ratio)
+    outcome: Direction = "higher" if low > 1 else "lower" if high < 1 else "no_difference_seen"
+    return replace(found, ratio=ratio, low=low, high=high, outcome=outcome)
 
 
 def unpaired(

@@ -24,7 +24,7 @@ def curve(width: int) -> Drawing:
     drawing = Drawing(HOSTILE, width, 200)
     plot = Plot(drawing, Scale.around([1, 1000]), Scale(0, 1, is_log=False))
     plot.x_axis(HOSTILE)
-    plot.y_axis("{:.0%}".format, (0, 0.5, 1))
+    plot.y_axis(HOSTILE, "{:.0%}".format, (0, 0.5, 1))
     plot.curve([(1, 0), (10, 0.5), (1000, 1)], series=1)
     plot.bar(plot.row(0, HOSTILE), 0, 20, series=2, title=HOSTILE)
     return drawing

@@ -187,7 +187,7 @@ def run(options: PlanOptions) -> int:
 
 
 def _show(plan: Plan, prices: PriceList, written: Sequence[Path]) -> None:
-    print("\n\n".join(part for part in (table(plan), paragraph(plan)) if part))
+    print("\n\n".join(part for part in (paragraph(plan), table(plan)) if part))
     print(f"\nPrices: {prices.name}, {prices.date}.")
     for caveat in plan.caveats:
         print(f"Mind: {caveat}.")

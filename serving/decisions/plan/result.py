@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serving.decisions.prices import Offer, per_million
+from serving.decisions.prices import Fit, Offer, per_million
 from serving.decisions.profile import MaxRate, Profile, ServerProfile
 
 
@@ -42,6 +42,12 @@ class PricedServer:
     share: float
     per_hour: float
     max_rate: MaxRate
+    fit: Fit = "named"  # how well the offer is known to be its machine
+
+    @property
+    def is_price_guessed(self) -> bool:
+        """Whether the offer's machine was told from no more than a family of processors, or from nothing."""
+        return self.fit in ("alike", "guess")
 
     @property
     def pool(self) -> str:

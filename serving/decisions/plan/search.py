@@ -118,7 +118,8 @@ def _considered(
             max_rate = server.max_rate_rps(objective.latency_p99_s, objective.batch_size)
             matched = match(profile, server, prices, instances) if may_be_served(server) else None
             if max_rate is not None and max_rate.rate_rps > 0 and matched is not None:
-                found.append(PricedServer(profile, server, matched.offer, matched.share, matched.per_hour, max_rate))
+                priced = matched.offer, matched.share, matched.per_hour, max_rate, matched.fit
+                found.append(PricedServer(profile, server, *priced))
     return tuple(sorted(found, key=lambda priced: (priced.per_million(), priced.pool, priced.server.label)))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import statistics
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from loadtest.records import ArmRecord, Load, Row, RunRecord
 from loadtest.report import build as report
 from loadtest.report import page, wording
 from loadtest.report.summaries import Report
+from serving.measure.intervals import estimate, of_medians, paired
 from tests.documents.tags import Tags
 from tests.loadtest import rows as make
 
@@ -430,7 +433,60 @@ def test_each_rate_is_told_by_itself() -> None:
     assert re.findall(r"fp32 on cpu .*?(\d+\.\d\d%) .*?20\.0 ms", built.sentence) == ["100.00%", "0.00%"]
     assert re.search(r"a significant difference \(.*2\.50–2\.50\)", built.sentence)
     assert built.sentence.count("no GPU") == 1
-    assert page.render(built).count('<p class="result">') == 3  # each rate, and what is missing
+    assert page.render(built).count('<p class="arms">') == 3  # each rate, and what is missing
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_the_ratio_is_the_quotient_of_the_numbers_beside_it_and_never_says_otherwise(is_open: bool) -> None:
+    """Medians 1,181 and 1,331 beside "1.02 times": the geometric mean of the repeats' ratios said so."""
+    rng = random.Random(7)
+    seen: set[str] = set()
+    for _ in range(300):
+        repeats = rng.choice((1, 2, 3, 3, 5))
+        by_arm = [
+            [rng.lognormvariate(0, rng.choice((0.02, 0.3))) * shift for _ in range(repeats)] for shift in (1, 1.2)
+        ]
+        base, own = by_arm
+        ours, theirs = (own, base) if not is_open else (base, own)  # latencies: less is faster
+        if rng.random() < 0.3 and repeats > 1:
+            own = own[1:]  # a void run: not every repeat has both
+            ours, theirs = (own, base) if not is_open else (base, own)
+        pairs = [a / b for a, b in zip(ours[-len(own) :], theirs[-len(own) :], strict=True)]
+        found = of_medians(paired(pairs), estimate(ours), estimate(theirs))
+        assert found is not None
+        assert found.ratio == pytest.approx(statistics.median(ours) / statistics.median(theirs))
+        seen.add(found.outcome)
+        if found.outcome == "higher":
+            assert statistics.median(ours) > statistics.median(theirs)
+        if found.outcome == "lower":
+            assert statistics.median(ours) < statistics.median(theirs)
+        if found.low is not None and found.high is not None:
+            assert found.low <= found.ratio <= found.high
+    assert seen >= {"lower" if is_open else "higher", "no_difference_seen", "inconclusive"}
+
+
+def test_the_shown_rates_give_the_shown_ratio() -> None:
+    _, arms = (built := report.summarise(*make.two_arms(repeats=3))), built.arms
+    fp32, int8 = arms[:2]
+    assert fp32.throughput_rps is not None
+    assert int8.throughput_rps is not None
+    assert int8.throughput_ratio is not None
+    assert int8.throughput_ratio.ratio == pytest.approx(int8.throughput_rps.median / fp32.throughput_rps.median)
+
+
+def test_the_first_sentence_names_the_arm_to_use_its_interval_and_how_right_it_is() -> None:
+    built = report.summarise(*make.two_arms(repeats=3))
+    said = wording.answer(built.arms, built.manifest.load)
+    assert said.startswith("Use int8 on cpu: ")
+    for fact in (
+        "101 requests per second",
+        "1.98 times as many as fp32 on cpu",
+        "with 95% certainty between",
+        "100.00% of its answers are right",
+    ):
+        assert fact in said
+    alone = report.summarise(*make.two_arms(repeats=1))
+    assert wording.answer(alone.arms, alone.manifest.load).startswith("Stay with fp32 on cpu: ")
 
 
 def test_the_page_states_how_many_comparisons_its_sentence_makes() -> None:

@@ -31,10 +31,11 @@ def test_the_paragraph_names_the_variant_its_p99_its_price_and_from_where_a_card
     assert re.findall(r"does not pay|INT8|\$?\d[\d.]*(?:/s| ms)?", on_cpu)[:5] == [
         "does not pay",
         "INT8",
+        "0.9822",  # its accuracy
         "200/s",
         "99",
-        "7.1 ms",
     ]
+    assert "7.1 ms" in on_cpu
     assert "$0.18 " in on_cpu
     assert re.search(r"T4 \(t4\.large, \$0\.53 .*Processor Y .*3 October 2026\).* 840/s", card)
 
@@ -184,3 +185,11 @@ def test_a_slow_model_whose_rate_stands_on_few_requests_is_inconclusive_and_says
     assert (
         made(Source(cpu, "here"), Source(gpu_profile(), "given", "t4.json"), rates=((24, 0.5),)).word == "does_not_pay"
     )
+
+
+def test_a_price_whose_machine_is_guessed_says_so_beside_it() -> None:
+    family = replace(cpu_profile(), machine=replace(cpu_profile().machine, processor="Processor"))
+    assert "a guess" not in made(Source(cpu_profile(), "here")).sentence
+    known = replace(PRICES, offers=(replace(PRICES.offers[0], processor="Else 5"), *PRICES.offers[1:]))
+    said = made(Source(family, "here"), prices=known).sentence
+    assert f"an hour (a guess: priced as {PRICES.offers[0].name})" in said
