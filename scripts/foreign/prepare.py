@@ -286,6 +286,7 @@ def _lite(file: Path, made: Callable[[Array], Array]) -> Asked:
         runner = interpreter.get_signature_runner()
         details = {**runner.get_input_details(), **runner.get_output_details()}
         names = {one["name"]: name for name, one in details.items()}
+        del runner  # while it is there, the interpreter runs nothing
     name = names.get(given["name"], given["name"])
     data = {name: made(given["shape"])}
     outputs: dict[str, list[Array]] = {}

@@ -102,7 +102,7 @@ MODELS = (
     _onnx("magika", "kind of a file", MAGIKA, "magika/models/standard_v3_3/model.onnx", "--task", "classification"),
     _onnx(
         *("pp-ocr-det", "where text is (PP-OCRv4)", RAPIDOCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
-        *("--dim", "height=320", "--dim", "width=320"),
+        *("--dim", "height=320", "--dim", "width=320", "--task", "segmentation"),
     ),
     _onnx(
         *("pp-ocr-cls", "text upright or not (PP-OCR)", RAPIDOCR),

@@ -39,6 +39,7 @@ class Attempts:
         self.num_left_out = 0
         self.share = 1.0  # of the budget that may be over before the next attempt
         self._number = 0
+        self._last_began_s, self._longest_s = self._began_s, 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -46,12 +47,16 @@ class Attempts:
 
     @property
     def is_over(self) -> bool:
-        """The first attempt is always made."""
-        return self._number > 0 and self.elapsed_s >= self._budget_s * self.share
+        """The first attempt is always made. None is begun that might take from what a share leaves to others."""
+        reserve_s = self._longest_s if self.share < 1 else 0.0
+        return self._number > 0 and self.elapsed_s + reserve_s >= self._budget_s * self.share
 
     def skips(self, key: str, how: str) -> bool:
         """Says whether the attempt need not be made: it was refused before, or the time is over."""
-        known = self._known(key)
+        known, now_s = self._known(key), time.monotonic()
+        if self._number:
+            self._longest_s = max(self._longest_s, now_s - self._last_began_s)
+        self._last_began_s = now_s
         if known is not None and known.refusal is not None:
             self.refusals[how] = known.refusal
             self._say(f"{how}: refused before: {known.refusal}")

@@ -44,6 +44,21 @@ def test_the_first_attempt_is_made_and_no_other_where_there_is_no_time() -> None
     assert given.num_left_out == 2
 
 
+def test_an_attempt_as_long_as_the_longest_is_begun_only_where_it_ends_within_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    given = Attempts(None, 100)
+    given.share = 0.6
+    skipped = []
+    for now_s in (0.0, 25.0, 40.0):  # the first took 25 s, so that a third might end at 65
+        skipped.append(given.skips(str(now_s), "a way"))
+    assert skipped == [False, False, True]
+    given.share = 1.0
+    assert not given.skips("the finer ones", "a way")
+
+
 def test_the_oldest_searches_go_where_there_are_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "_MAX_BYTES", 2500)
     for number in range(4):
