@@ -85,11 +85,12 @@ class Door:
         if memo.refusal is not refusal:
             memo.refusal = refusal
             memo.lines, memo.text = self._answer(refusal.error, IMAGES if images else memo.path)
+        lines = b"%btandem-request-id: %b\r\n" % (memo.lines, exchange.request_id)
         wait_s = refusal.error.retry_after_s
         if wait_s is None:
-            return memo.lines, memo.text
+            return lines, memo.text
         wait_s = max(0.0, refusal.opens - exchange.arrived)
-        return memo.lines + b"".join(b"%b: %b\r\n" % line for line in retry_after(wait_s)), memo.text
+        return lines + b"".join(b"%b: %b\r\n" % line for line in retry_after(wait_s)), memo.text
 
     def _answer(self, error: errors.Overloaded, path: str) -> tuple[bytes, bytes]:
         """But for when to come again."""

@@ -137,6 +137,13 @@ class Exchange:
         """The response headers that say what really happened; where inferences differ, each value once, in their order."""
         return [*receipt_of(self.replies), (b"tandem-request-id", self._request_id), (b"server-timing", self.timing)]
 
+    @property
+    def request_id(self) -> bytes:
+        """Of its `traceparent`, or made here; the same however often it is asked."""
+        if not self._request_id:
+            self._request_id, self._is_traced = identity(self.headers)
+        return self._request_id
+
     def authenticate(self, headers: dict[bytes, bytes], scope: str = INFER) -> None:
         """Raises Unauthenticated, Forbidden, or BadRequest."""
         self.headers = headers
@@ -247,8 +254,7 @@ class Exchange:
         request = self._request(route, rows, longest_s, head, chunks, header_length)
         self._rows += rows
         self._has_begun = True
-        if not self._request_id:
-            self._request_id, self._is_traced = identity(self.headers)
+        _ = self.request_id
         request.is_traced = self._is_traced
         decisions = self.inference.decisions
         try:
@@ -376,8 +382,8 @@ class Exchange:
             if receipt:
                 timing = b"server-timing", b"total;dur=%.3f" % ((done - self.arrived) * 1000)
                 receipt = [*receipt, timing]
-            if self._has_begun and not isinstance(error, errors.Overloaded):  # which went nowhere
-                receipt = [*receipt, (b"tandem-request-id", self._request_id)]
+            if self._has_begun or isinstance(error, (errors.Overloaded, errors.NotReady)):
+                receipt = [*receipt, (b"tandem-request-id", self.request_id)]
             error.receipt = receipt
 
     def _count_answered(self, reply: Reply, done: float) -> None:

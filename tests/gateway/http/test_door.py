@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -81,7 +82,14 @@ def said(*pieces: bytes, pause_s: float = 0.0, **settings: Any) -> list[Answer]:
 
 def is_honest(answer: Answer) -> bool:
     told = {"retry-after", "retry-after-ms"} <= answer.headers.keys() or answer.headers.get("x-should-retry") == "false"
-    return answer.status == 503 and answer.headers["tandem-error"] == "overloaded" and told and "date" in answer.headers
+    is_named = re.fullmatch("[0-9a-f]{32}", answer.headers.get("tandem-request-id", "")) is not None
+    return (
+        answer.status == 503
+        and answer.headers["tandem-error"] == "overloaded"
+        and told
+        and is_named
+        and "date" in answer.headers
+    )
 
 
 def test_a_body_is_not_parsed_while_too_much_comes_and_is_again_afterwards() -> None:
@@ -155,6 +163,7 @@ def test_a_head_that_comes_again_is_not_read_again_and_is_told_by_now_when_to_co
                 told = [dict(answer.headers) for answer in (first, second)]
                 waits_ms = [int(headers.pop("retry-after-ms")) for headers in told]
                 assert 0 < waits_ms[1] <= waits_ms[0]
+                assert told[0].pop("tandem-request-id") != told[1].pop("tandem-request-id")
                 for headers in told:
                     del headers["retry-after"], headers["date"]
                 assert (told[0], first.body) == (told[1], second.body)

@@ -348,6 +348,7 @@ def test_who_is_refused_before_anything_is_read_hears_and_counts_what_others_do(
             others = [asyncio.create_task(v2_json(here, "m", {}, True)) for _ in range(num_before)]
             await until(lambda: queue.in_flight == num_before, "the server is busy")
             headers, told = {"tandem-deadline-ms": str(deadline_ms)}, []
+            ids: set[str] = set()
             for _ in range(3):
                 noted.clear()
                 before, held_before = here.outcomes(), here.gateway.memory.held
@@ -355,11 +356,13 @@ def test_who_is_refused_before_anything_is_read_hears_and_counts_what_others_do(
                 one = await ask(here, "m", headers, True)
                 await until(lambda: here.outcomes() - before, "it is counted")  # noqa: B023
                 monkeypatch.setattr(Demand, "note", note)
-                same = {name: value for name, value in one.headers.items() if name not in TIMES}
+                same = {name: value for name, value in one.headers.items() if name not in {*TIMES, "tandem-request-id"}}
+                ids.add(one.headers["tandem-request-id"])
                 told.append((one.status, same, one.headers.keys(), list(noted)))
                 assert here.outcomes() - before == Counter(["shed"])
                 assert here.gateway.memory.held == held_before
             assert told == [told[0]] * 3
+            assert len(ids) == 3
             assert told[0][1]["tandem-error"] == "overloaded"
             assert (await ask(here, "nobody", headers, True)).status == 404
             release.set()
