@@ -85,12 +85,12 @@ def test_leave_that_comes_later_is_made_use_of_by_the_next_cold_start(
 ) -> None:
     """A token that is renewed, or a role that an API server hears of a moment after the pod was started."""
     monkeypatch.setattr(cluster_state, "EVERY_S", 0.01)
-    with answering(status, b"{}") as address:
+    with answering(status, b'{"kind": "Status"}') as address:
         look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
         assert look.settled().replicas is None
         look.it.watch(["gpu"])
         wait_until(lambda: len(look.said) == 2, "pods are asked for, too, and that is said once")
-        assert "cold starts" in look.said[1]
+        assert "pods" in look.said[1]
     with answering(200, listing(pod("gpu")), port=int(address.split(":")[1])):
         wait_until(lambda: look.it.servers.get("gpu"), "pods are seen")
         wait_until(lambda: look.it.is_readable, "it says so")
