@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.fuzz import cost, framing, memory, openapi
 from tests.fuzz.models import repository
 from tests.fuzz.served import ROOT, Served, served, served_with_keys
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import GOOD, TARGETS
 
 RESULTS = ROOT / "results" / "fuzz"
 # What of the time each part gets; memory takes as long as its requests do, a minute or so on two cores, and cost some minutes.
@@ -62,22 +62,31 @@ def _targets(seconds: float) -> list[str]:
         print("targets       not run: Atheris has no wheel for this machine (x86_64 only)")
         return []
     each = max(2, int(seconds * SIDE_BY_SIDE / len(TARGETS)))
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        return [one for found in pool.map(lambda name: _target(name, each), TARGETS) for one in found]
+    names = list(TARGETS)
+    for name in names:
+        (RESULTS / f"{name}.log").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "tests.fuzz.coverage_guided", str(each), str(RESULTS)]
+    with (RESULTS / "targets.log").open("wb") as log:
+        side_by_side = [
+            subprocess.Popen([*command, *names[n::SIDE_BY_SIDE]], cwd=ROOT, stdout=log, stderr=log)
+            for n in range(SIDE_BY_SIDE)
+        ]
+        for process in side_by_side:
+            process.wait()
+    return [one for name in names for one in _found_by(name)]
 
 
-def _target(name: str, seconds: int) -> list[str]:
-    command = [sys.executable, "-m", "tests.fuzz.coverage_guided", name, str(seconds), str(RESULTS)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
-    runs = re.findall(r"stat::number_of_executed_units:\s+(\d+)", ended.stderr)
-    reached = re.findall(r"cov: (\d+)", ended.stderr)
+def _found_by(name: str) -> list[str]:
+    log = RESULTS / f"{name}.log"
+    said = log.read_text(errors="replace") if log.exists() else ""
+    runs = re.findall(r"stat::number_of_executed_units:\s+(\d+)", said)
+    reached = re.findall(r"cov: (\d+)", said)
     print(
         f"{name:18} {runs[-1] if runs else '?':>8} inputs, {reached[-1] if reached else '?'} places reached", flush=True
     )
-    if ended.returncode == 0:
+    lines = [line for line in said.splitlines() if line.strip()]
+    if lines and lines[-1] == GOOD:
         return []
-    lines = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
-    (RESULTS / f"{name}.log").write_text("\n".join(lines))
     why = next(
         (line for line in lines if "Finding" in line or "Error" in line or "Exception" in line), "it ended badly"
     )
@@ -87,7 +96,6 @@ def _target(name: str, seconds: int) -> list[str]:
 def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
     """The parts that send requests to a gateway that runs."""
     found: list[str] = []
-    share = options.seconds * SHARES["openapi"] / 2
     if "cost" in parts:
         models = repository(RESULTS / "repository")
         with served(
@@ -99,7 +107,7 @@ def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
         return found
     with served(RESULTS / "served") as here:
         if "openapi" in parts:
-            found += openapi.run("openapi", here.url, share, options.seed, RESULTS)
+            found += _openapi(here, options.seconds * SHARES["openapi"], options.seed)
         if "framing" in parts:
             seconds = options.seconds * SHARES["framing"]
             sent, problems = asyncio.run(framing.run(here, seconds, options.seed, RESULTS))
@@ -110,11 +118,17 @@ def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
             print(f"{'memory':18} {told}", flush=True)
             found += problems
         found += _faults(here)
-    if "openapi" in parts:
-        with served_with_keys(RESULTS / "served-with-keys") as (here, key):
-            found += openapi.run("openapi-keys", here.url, share, options.seed, RESULTS, model="digits", key=key)
-            found += _faults(here)
     return found
+
+
+def _openapi(here: Served, seconds: float, seed: int) -> list[str]:
+    """Beside it one that wants keys, at the same time."""
+    with served_with_keys(RESULTS / "served-with-keys") as (keyed, key), ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(openapi.run, "openapi", here.url, seconds, seed, RESULTS),
+            pool.submit(openapi.run, "openapi-keys", keyed.url, seconds, seed, RESULTS, model="digits", key=key),
+        ]
+        return [one for run in runs for one in run.result()] + _faults(keyed)
 
 
 def _faults(here: Served) -> list[str]:

@@ -1,13 +1,14 @@
-"""One target under Atheris, which keeps inputs that reach code no other input has reached, and mutates those.
+"""Targets in turn under Atheris, which keeps inputs that reach code no other input has reached, and mutates those.
 
-    python -m tests.fuzz.coverage_guided TARGET SECONDS FOLDER
+    python -m tests.fuzz.coverage_guided SECONDS FOLDER TARGET…
 
-What it finds is written into FOLDER as `TARGET.crash-…`; moved to `tests/fuzz/found/TARGET.what-it-is` it is a regression test. The corpus
+Each is a fork of the process that has imported everything, and writes FOLDER/TARGET.log. What it finds is FOLDER/TARGET.crash-…; moved to `tests/fuzz/found/TARGET.what-it-is` it is a regression test. The corpus
 stays in FOLDER too, so that a later run begins where this one ended.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -29,8 +30,20 @@ def dictionary(folder: Path) -> Path:
     return path
 
 
-def main(target: str, seconds: str, into: str) -> None:
-    folder = Path(into)
+def main(seconds: str, into: str, *targets: str) -> None:
+    for target in targets:
+        log = Path(into, f"{target}.log")
+        if (child := os.fork()) == 0:
+            for standard in (1, 2):
+                os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), standard)
+            fuzz(target, seconds, Path(into))
+        _, status = os.waitpid(child, 0)
+        with log.open("a") as said:
+            said.write(f"\nexit code {os.waitstatus_to_exitcode(status)}\n")
+
+
+def fuzz(target: str, seconds: str, folder: Path) -> None:
+    """Ends the process."""
     corpus = folder / f"{target}.corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds(target)):

@@ -25,6 +25,7 @@ from serving.protocol import classify, grpc_v2, openai, protobuf_wire, v2
 Target = Callable[[bytes], None]
 MAX_TEXTS = MAX_IMAGES = 8
 MAX_TOKENS = 100
+GOOD = "exit code 0"  # the last line of a fuzzer that found nothing
 FEW_ELEMENTS = 10**6  # for which Triton can make room whatever the body is
 
 
