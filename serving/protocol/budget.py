@@ -149,7 +149,9 @@ PIECE_BYTES = (
 )  # between two of which other threads have their turn: the slowest kind, marks of texts alone, takes 1 ms
 BEGINS = (b",", b"[", b"{")  # a value, wherever they stand outside of a text; a text begins with a quotation mark
 NAMED_BYTES = 64 * 1024  # a key that comes twice is named where the JSON has no more: 1 ms
-BINARY = frozenset({"binary_data", "binary_data_output", "binary_data_size"})
+BINARY = frozenset(
+    {"binary_data", "binary_data_output", "binary_data_size"}
+)  # of the binary tensor extension, which only HTTP has
 
 
 def require_few(head: bytes) -> None:

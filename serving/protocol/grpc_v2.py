@@ -46,9 +46,6 @@ TYPED: dict[str, tuple[str, str, int]] = {
 }
 SIZES = {name: size for name, (_, _, size) in TYPED.items() if size} | {"FP16": 2, "BF16": 2}
 AS_ON_THE_WIRE = {"FP32": 6, "FP64": 7}  # datatypes whose packed field has the tensor's very bytes -> its number
-ONLY_HTTP = frozenset(
-    {"binary_data", "binary_data_output", "binary_data_size"}
-)  # KServe's SDK sends them here too: they mean nothing
 # A client of a stream asks by it for an empty response at the end of answers in several parts; ours have one part.
 FINAL_ASKED, FINAL = "triton_enable_empty_final_response", "triton_final_response"
 
@@ -280,13 +277,13 @@ def _packed(elements: Any, code: str, datatype: str, where: str) -> Iterator[byt
 
 def _parameters(given: Any, where: str) -> dict[str, Any]:
     """InferParameters as JSON has them."""
-    budget.PARAMETERS.check(len(given) - len(ONLY_HTTP))
+    budget.PARAMETERS.check(len(given) - len(budget.BINARY))
     made: dict[str, Any] = {}
     for name, parameter in given.items():
         kind = parameter.WhichOneof("parameter_choice")
         if kind is None:
             raise errors.BadRequest(f"{where}.{name} has no value")
-        if name in ONLY_HTTP:
+        if name in budget.BINARY:  # KServe's SDK sends them here too: they mean nothing
             continue
         value = made[name] = getattr(parameter, kind)
         if kind == "double_param" and not math.isfinite(value):

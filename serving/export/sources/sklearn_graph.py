@@ -40,6 +40,7 @@ from serving.export.sources.sklearn_estimator import (
     final,
     steps,
 )
+from serving.export.sources.xgboost_trees import adder
 
 
 def round_down(model: Any) -> None:
@@ -253,11 +254,7 @@ def _convert_centres(scope: Any, operator: Any, container: Any) -> None:
     centres = operator.raw_operator.cluster_centers_.astype(np.float32)
     label, distances = operator.output_full_names
 
-    def add(kind: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
-        given = output or str(scope.get_unique_variable_name(kind.lower()))
-        container.add_node(kind, list(inputs), given, name=scope.get_unique_operator_name(kind), **attributes)
-        return given
-
+    add = adder(scope, container)
     shape, points = (str(scope.get_unique_variable_name(name)) for name in ("shape", "centres"))
     container.add_initializer(shape, onnx.TensorProto.INT64, [3], [-1, 1, centres.shape[1]])
     container.add_initializer(points, onnx.TensorProto.FLOAT, [1, *centres.shape], centres.ravel().tolist())

@@ -123,16 +123,24 @@ def splits(booster: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return features, np.array([node.value for node in nodes], np.float64)
 
 
+def adder(scope: Any, container: Any) -> Callable[..., str]:
+    """Adds a node to a graph of skl2onnx's, and gives the name of its output."""
+
+    def add(kind: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
+        given = output or str(scope.get_unique_variable_name(kind.lower()))
+        container.add_node(kind, list(inputs), given, name=scope.get_unique_operator_name(kind), **attributes)
+        return given
+
+    return add
+
+
 def convert(scope: Any, operator: Any, container: Any) -> None:
     """For skl2onnx. A classifier gives its label, then its probabilities [n, classes]; any other its prediction [n, groups]."""
     model = operator.raw_operator
     ensemble = read(model.get_booster())
     classes = [int(label) for label in model.classes_] if hasattr(model, "classes_") else None
 
-    def add(kind: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
-        given = output or str(scope.get_unique_variable_name(kind.lower()))
-        container.add_node(kind, list(inputs), given, name=scope.get_unique_operator_name(kind), **attributes)
-        return given
+    add = adder(scope, container)
 
     def constant(name: str, kind: int, values: Sequence[Any]) -> str:
         given = str(scope.get_unique_variable_name(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from serving.errors import BadRequest, Unsupported
+from serving.protocol.budget import BINARY
 
 TYPED_PARAMETERS: dict[str, tuple[set[type], str]] = {
     "binary_data": ({bool}, "true or false"),
@@ -18,7 +19,6 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "priority": (0, 2**32 - 1),
 }
 # Which mean something, by where they stand; of the others a model may read those of the request.
-BINARY = frozenset({"binary_data", "binary_data_output", "binary_data_size"})
 KNOWN = {"parameters": BINARY | {"priority", "timeout"}, "inputs": BINARY, "outputs": BINARY | {"classification"}}
 SEQUENCE_PARAMETERS = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 
