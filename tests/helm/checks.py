@@ -12,12 +12,17 @@ from collections.abc import Iterable, Iterator
 import kubernetes_validate
 import pytest
 
-from .conftest import Object, Rendering
+from .conftest import Names, Object, Rendering
 
 # 1.30 is the oldest that Chart.yaml accepts; the newest is the newest whose schemas kubernetes-validate carries.
 KUBERNETES = (pytest.param("1.30", marks=pytest.mark.thorough), "1.37")
 OF_OTHERS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/", "keda.sh/")
 READS_KUBERNETES = ("tandem-scaler", "tandem-keys")  # the only pods with a token
+
+
+def lacks(refusal: str, names: Names) -> list[str]:
+    said = " ".join(refusal.split())
+    return [name for name in ([names] if isinstance(names, str) else names) if " ".join(name.split()) not in said]
 
 
 def containers(pod: Object) -> Iterator[Object]:

@@ -13,6 +13,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 Object = dict[str, Any]
+Names = str | tuple[str, ...]  # what a refusal must hold: values, options, figures
 Render = Callable[..., "Rendering"]
 
 

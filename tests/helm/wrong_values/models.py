@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helm.conftest import Object
+from tests.helm.conftest import Names, Object
 
 
 def store(**said: object) -> Object:
@@ -25,16 +25,20 @@ def in_plain(name: str) -> str:
 
 SECRETS = ("SECRET_ACCESS_KEY", "KEY", "SAS_URL", "PASS", "SESSION_TOKEN", "SERVICE_ACCOUNT_CREDENTIALS")
 
-# (values, the whole sentence)
-CONTRADICTIONS: dict[str, tuple[Object, str]] = {
+# (values, what the sentence names)
+CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
     "a claim without a name": (
         {"modelRepository": {"source": "claim"}},
-        "modelRepository.source is claim, but no claim is named. Set modelRepository.claimName to a PersistentVolumeClaim "
-        "that holds the model repository, or modelRepository.newClaim.create=true.",
+        (
+            "modelRepository.source",
+            "modelRepository.claimName",
+            "PersistentVolumeClaim",
+            "modelRepository.newClaim.create=true",
+        ),
     ),
     "two claims": (
         {"modelRepository": {"source": "claim", "claimName": "mine", "newClaim": {"create": True}}},
-        "modelRepository.newClaim.create makes a claim, and modelRepository.claimName names mine. Leave one of them out.",
+        ("modelRepository.newClaim.create", "modelRepository.claimName"),
     ),
     "a folder of no claim": (
         {"modelRepository": {"claimSubPath": "models"}},
@@ -46,8 +50,7 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     ),
     "a cache of what nodes keep anyway": (
         {"modelRepository": {"nodeCache": {"path": "/var/lib/tandem"}}},
-        "modelRepository.nodeCache.path would do nothing: with source=image the node keeps the image itself, as any other. Leave it out, "
-        "or set modelRepository.source=objectStore.",
+        ("modelRepository.nodeCache.path", "source=image", "modelRepository.source=objectStore"),
     ),
     "a cache of a claim": (
         {"modelRepository": {"source": "claim", "claimName": "mine", "nodeCache": {"path": "/var/lib/tandem"}}},
@@ -55,13 +58,11 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     ),
     "a bucket without a name": (
         {"modelRepository": {"source": "objectStore", "objectStore": {"existingSecret": "bucket"}}},
-        "modelRepository.source is objectStore, but nothing is named to copy. Set modelRepository.objectStore.from to "
-        "REMOTE:BUCKET/PATH, as rclone names it.",
+        ("modelRepository.source", "objectStore", "modelRepository.objectStore.from", "REMOTE:BUCKET/PATH"),
     ),
     "an image volume without an image": (
         {"modelRepository": {"source": "imageVolume"}},
-        "modelRepository.source is imageVolume, but no image is named. Set modelRepository.imageVolume.reference to an image "
-        "whose root is the model repository.",
+        ("modelRepository.source", "imageVolume", "modelRepository.imageVolume.reference"),
     ),
     "a claim that would be ignored": (
         {"modelRepository": {"claimName": "models"}},
@@ -100,20 +101,25 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     ),
     "a version of no image": (
         {"modelRepository": {"image": {"tag": "1.2"}}},
-        "modelRepository.image has a tag or digest, but no repository, so the gateway's image would be taken. Set "
-        "modelRepository.image.repository, or leave them out.",
+        ("modelRepository.image", "modelRepository.image.repository"),
     ),
     "a remote that nobody knows": (
         store(),
-        "modelRepository.objectStore.from names the remote models, but nothing says what it is. Put RCLONE_CONFIG_MODELS_TYPE and "
-        "the rest into a secret and set modelRepository.objectStore.existingSecret to its name, or set it in "
-        "modelRepository.objectStore.env.",
+        (
+            "modelRepository.objectStore.from",
+            "RCLONE_CONFIG_MODELS_TYPE",
+            "modelRepository.objectStore.existingSecret",
+            "modelRepository.objectStore.env",
+        ),
     ),
     "another remote's variables": (
         store(env={"RCLONE_CONFIG_OTHER_TYPE": "s3"}),
-        "modelRepository.objectStore.from names the remote models, but nothing says what it is. Put RCLONE_CONFIG_MODELS_TYPE and "
-        "the rest into a secret and set modelRepository.objectStore.existingSecret to its name, or set it in "
-        "modelRepository.objectStore.env.",
+        (
+            "modelRepository.objectStore.from",
+            "RCLONE_CONFIG_MODELS_TYPE",
+            "modelRepository.objectStore.existingSecret",
+            "modelRepository.objectStore.env",
+        ),
     ),
     **{
         f"a secret in plain: {name}": (
