@@ -32,11 +32,12 @@ from serving.export.variants import given
 from serving.export.variants.attempts import Attempts
 from serving.export.variants.candidate import CalibrationMissing, Candidate, NothingToQuantise, NotMade
 from serving.measure.machine import has_bf16, has_instructions, processor_key
-from serving.repository import Repository, Variant, check_model_name
+from serving.repository import OTHER, Repository, Variant, check_model_name
 
 WHOLE_SHARE = (
     0.6  # of the budget, for files of INT8 throughout: then layers are left in FP32, which more nets pass (guess)
 )
+_MASK_DIMENSIONS = 3  # of a row: classes, height, width
 MAX_CONTENDERS = 2  # INT8 files that are timed beside each other: each costs a quantisation and a gate
 
 
@@ -150,6 +151,9 @@ class VariantSearch:
             worst = sorted(attempts.losses, key=lambda name: -attempts.losses[name])[:3]
             parts = ", ".join(f"{name} ({attempts.losses[name] / total:.0%})" for name in worst)
             words.append(f"most of what INT8 adds to the answers comes from {parts}")
+        exported = self._job.exported
+        if exported.task == OTHER and any(len(one.shape) == _MASK_DIMENSIONS for one in exported.outputs):
+            words.append("if its answer is a mask, --task segmentation judges by masks, whose edges may move")
         if not has_instructions("vnni") and not spec.is_for_tensorrt:
             words.append("a processor with VNNI can have weights of 8 bits, which this one cannot")
         return "; ".join([*words, "a file of quantisation-aware training is taken as it is, by --variant int8"])

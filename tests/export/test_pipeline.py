@@ -150,6 +150,25 @@ def test_a_search_ends_with_its_budget_and_says_what_it_left_out(
     assert re.search(r"0\.001 s .*--budget", reason)
 
 
+@pytest.mark.parametrize(("task", "is_told"), [("other", True), ("segmentation", False)])
+def test_a_mask_that_was_judged_by_its_numbers_is_told_of_the_task_that_judges_masks(
+    task: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "mask.onnx"
+    source.write_bytes(
+        nets.net(
+            "(float[n, 3, 16, 16] x) => (float[n, 1, 16, 16] y)",
+            "a = Conv <pads = [1, 1, 1, 1]> (x, w) y = Sigmoid (a)",
+            w=(1, 3, 3, 3),
+        )
+    )
+    rows = Dataset("rows", {"x": np.random.default_rng(0).normal(size=(24, 3, 16, 16)).astype(np.float32)}, None)
+    asked = replace(ASKED, limits=IMPOSSIBLE, budget_s=1e-3)
+    reason = export(onnx_file.load(source, SourceOptions(task=task), lambda *_: None), rows, tmp_path, asked).refused
+    assert ("--task segmentation" in reason["int8"]) is is_told
+
+
 def test_a_file_that_is_quantised_already_is_the_int8_as_it_is_beside_its_fp32(
     exported: ExportedModel, held_out: Dataset, tmp_path: Path
 ) -> None:

@@ -123,11 +123,11 @@ def _check_scores(graph: RunnableGraph, outputs: Sequence[Tensor], how: Preproce
 
 
 def _order(outputs: Sequence[Tensor], graph: RunnableGraph, task: str) -> tuple[Tensor, ...]:
-    """The output that the task is about first."""
+    """The output that the task is about first; masks and boxes stay in the order of the graph."""
     if task == OTHER:
         return tuple(outputs)
     likely = _probabilities(graph, outputs) if task == CLASSIFICATION else None
-    first = likely or next(tensor for tensor in outputs if _is_flat(tensor, graph.has_batch))
+    first = likely or next((tensor for tensor in outputs if _is_flat(tensor, graph.has_batch)), outputs[0])
     return (first, *(tensor for tensor in outputs if tensor is not first))
 
 
