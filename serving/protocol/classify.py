@@ -11,6 +11,7 @@ import binascii
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -180,11 +181,11 @@ class _Form:
     name: str | None = None  # of the part that is being read; None before its headers are over
     header: bytes = b""
     disposition: bytes = b""
-    spans: list[bytes] = field(default_factory=list)
+    value: BytesIO = field(default_factory=BytesIO)  # not a list of pieces: each may be a byte
     is_whole: bool = False
 
     def part_begin(self) -> None:
-        self.name, self.disposition, self.spans = None, b"", []
+        self.name, self.disposition, self.value = None, b"", BytesIO()
 
     def header_begin(self) -> None:
         self.header = b""
@@ -207,10 +208,10 @@ class _Form:
             raise BadRequest("the field 'top_k' came more than once")
 
     def part_data(self, data: bytes, start: int, end: int) -> None:
-        self.spans.append(data[start:end])
+        self.value.write(data[start:end])
 
     def part_end(self) -> None:
-        value = self.spans[0] if len(self.spans) == 1 else b"".join(self.spans)
+        value = self.value.getvalue()
         if self.name == IMAGE:
             self.images.append(value)
         else:

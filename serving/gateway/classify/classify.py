@@ -76,7 +76,13 @@ class Classify(Surface):
         def read() -> classify.Request:
             return classify.read(joined(chunks), headers.get(b"content-type"), query, limits.max_images)
 
-        request = read() if sum(map(len, chunks)) <= READ_HERE_BYTES else await self._threads.run(read)
+        size = sum(map(len, chunks))
+        if size <= READ_HERE_BYTES:
+            request = read()
+        else:
+            if headers.get(b"content-type", b"").startswith(b"multipart/"):
+                exchange.claim().take(size)  # once more: files are taken out of the form
+            request = await self._threads.run(read)
         if long := sum(len(image) for image in request.images if isinstance(image, memoryview)):
             exchange.claim().take(long * 3 // 4)  # once more, out of base64
         if request.top_k is not None and request.top_k > classifier.num_classes:
