@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_HERE := .venv/bin/python
 # Where it is set, each of the hundreds of processes that tests start would compile all that it imports: a second of the gateway's two.
 unexport PYTHONDONTWRITEBYTECODE
-SETUP := pyproject.toml constraints.txt scripts/setup.sh
+SETUP := pyproject.toml constraints.txt scripts/setup.sh scripts/compile.py
 # Everything but what needs torch (make test-models), sends load for long (make test-campaigns), needs a browser (make test-browser), needs Go
 # (make test-cluster), builds images (make test-images) or measures time (make bench, make prove).
 TESTS := not models and not recipes and not campaigns and not browser and not cluster and not images
@@ -86,8 +86,8 @@ fuzz: .venv-fuzz/.installed ## Fuzz what reads clients' bytes and a gateway that
 loadtest: .venv/.local ## Compare the variants under load for about a minute and write a report
 	$(PYTHON_HERE) -m serving campaign run loadtest/campaigns/digits.yaml $(ARGS)
 
-bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, then images, texts and gRPC beside none
-	@status=0; for part in gateway surfaces; do $(PYTHON_HERE) -m loadtest.bench.$$part $(ARGS) || status=$$?; echo; done; exit $$status
+bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, its connections, then images, texts and gRPC beside none
+	@status=0; for part in gateway connections surfaces; do $(PYTHON_HERE) -m loadtest.bench.$$part $(ARGS) || status=$$?; echo; done; exit $$status
 
 bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)
 	$(PYTHON_HERE) -m loadtest.bench.variants $(ARGS)
@@ -124,10 +124,10 @@ clean: ## Remove environments, results and caches of this clone (not the cache i
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.local: $(SETUP)
-	@scripts/setup.sh .venv quickstart && touch $@
+	@scripts/setup.sh .venv quickstart && .venv/bin/python scripts/compile.py && touch $@
 
 .venv/.dev: $(SETUP)
-	@scripts/setup.sh .venv dev && touch $@ .venv/.local
+	@scripts/setup.sh .venv dev && .venv/bin/python scripts/compile.py && touch $@ .venv/.local
 
 .venv-export/.export: $(SETUP)
 	@scripts/setup.sh .venv-export export,keras,catboost,dev && touch $@

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "TANDEM_ALLOWED_HOSTS": "Names under which clients reach the gateway, as `--allowed-hosts`.",
     "TANDEM_API_KEY": "The key that Tandem's own load tests and its scaler send to a gateway that wants one.",
     "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",
+    "TANDEM_COMPILED": "0: scheduling runs as Python even where it was compiled.",
     "TANDEM_MODEL_REPOSITORY": "The model repository, as `--model-repository`.",
 }
 # As urllib, requests, curl and gRPC compare hosts: names with all below them (*.localhost); urllib knows no networks and

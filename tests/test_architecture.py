@@ -32,6 +32,7 @@ ROOMS = [
     "http_client",
     "installation",
     "errors",
+    "compiled",
 ]
 # What computes without Triton, to be measured beside it: this process, and a peer.
 PEERS = ("bentoml_server", "kserve_server", "litserve_server", "mlserver_model", "ray_server")

@@ -46,7 +46,7 @@ REMEMBERED_STREAMS = 4096  # that we have ended before their client had: what is
 CONNECTION_HEADERS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 PSEUDO_HEADERS = frozenset((b":method", b":scheme", b":path", b":authority"))
 TOKEN = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
-VALUE = re.compile(rb"[^\0\r\n]*")
+VALUE = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])")
 MAX_DIGITS = 19  # of a length
 MAX_KNOWN = 32  # heads that are remembered; a client of gRPC has one for each method and deadline
 MAX_KNOWN_BYTES = 2048  # of one, as it came
@@ -77,13 +77,12 @@ class Head:
     The same bytes on one connection are the same object, so that whatever is made of it is made once.
     """
 
-    __slots__ = ("authority", "fields", "is_too_large", "made", "method", "pairs", "path")
+    __slots__ = ("fields", "is_too_large", "made", "method", "pairs", "path")
 
     def __init__(self, pairs: list[tuple[bytes, bytes]], *, is_too_large: bool = False) -> None:
         pseudo = {name: value for name, value in pairs if name.startswith(b":")}
         self.method = pseudo.get(b":method", b"")
         self.path = pseudo.get(b":path", b"")
-        self.authority = pseudo.get(b":authority", b"")
         plain = [pair for pair in pairs if not pair[0].startswith(b":")]
         self.fields = dict(plain)
         self.pairs = plain if len(self.fields) < len(plain) else None
@@ -178,6 +177,7 @@ class Http2:
         self._num_idle = self._num_cancelled = 0
         self._replies_bytes = 0
         self._is_over = False
+        self.num_frames = 0  # that came, whole
         self.unsent_bytes = 0
         self._out: list[Piece] = [
             _settings({MAX_CONCURRENT_STREAMS: MAX_STREAMS, MAX_HEADER_LIST_SIZE: MAX_HEAD_BYTES, ENABLE_PUSH: 0}),
@@ -223,6 +223,7 @@ class Http2:
                 kind, flags = data[at + 3], data[at + 4]
                 stream = int.from_bytes(data[at + 5 : begin]) & MAX_WINDOW_BYTES
                 at = begin + length
+                self.num_frames += 1
                 try:
                     self._frame(kind, flags, stream, data[begin:at], events)
                 except StreamFault as fault:
@@ -411,10 +412,10 @@ class Http2:
         if not _is_valid(pairs, is_trailers=is_trailers):
             return None, None
         head = Head(pairs, is_too_large=sum(len(name) + len(value) + 32 for name, value in pairs) > MAX_HEAD_BYTES)
-        said = head.fields.get(b"content-length")
-        if said is not None and not (said.isdigit() and len(said) < MAX_DIGITS):
+        lengths = {value for name, value in pairs if name == b"content-length"}
+        if len(lengths) > 1 or not all(value.isdigit() and len(value) < MAX_DIGITS for value in lengths):
             return None, None
-        found = head, None if said is None else int(said)
+        found = head, int(lengths.pop()) if lengths else None
         is_usual = len(block) <= MAX_KNOWN_BYTES and not head.is_too_large and not is_trailers
         if is_usual and self._known_version == table.version and len(self._known) < MAX_KNOWN:
             self._known[block] = found

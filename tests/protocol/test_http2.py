@@ -196,6 +196,16 @@ def test_the_same_headers_are_read_once_until_the_table_changes() -> None:
     assert heads[5].fields == heads[3].fields
 
 
+def test_the_same_length_twice_is_one_length() -> None:
+    server = greeted()
+    lengths = ("content-length", "2"), ("content-length", "2")
+    came = headers(content=block(("name", "a b"), ("empty", ""), *lengths)) + frame(http2.DATA, 1, 1, b"xy")
+    request, data = server.receive(came)
+    assert isinstance(request, Request)
+    assert isinstance(data, http2.Data)
+    assert (request.head.fields[b"name"], request.head.fields[b"empty"], data.content) == (b"a b", b"", b"xy")
+
+
 def test_a_name_that_comes_twice_is_told() -> None:
     server = greeted()
     [request] = server.receive(headers(content=block(("x-api-key", "a"), ("x-api-key", "b"))))
@@ -321,6 +331,12 @@ STREAM_FAULTS: dict[str, tuple[Callable[[], bytes], int]] = {
         lambda: headers(content=block(("content-length", "3"))) + frame(http2.DATA, 1, 1, b"xy"),
         http2.PROTOCOL_ERROR,
     ),
+    "two lengths": (
+        lambda: headers(content=block(("content-length", "1"), ("content-length", "2"))),
+        http2.PROTOCOL_ERROR,
+    ),
+    "space before a value": (lambda: headers(content=block(("name", " x"))), http2.PROTOCOL_ERROR),
+    "space behind a value": (lambda: headers(content=block(("name", "x\t"))), http2.PROTOCOL_ERROR),
     "no path": (lambda: headers(content=block(head=[it for it in HEAD if it[0] != ":path"])), http2.PROTOCOL_ERROR),
     "a path twice": (lambda: headers(content=block(head=[*HEAD[:3], *HEAD[2:]])), http2.PROTOCOL_ERROR),
     "a path at the end": (lambda: headers(content=block(head=[*HEAD[:2], *HEAD[3:], HEAD[2]])), http2.PROTOCOL_ERROR),

@@ -21,9 +21,10 @@ from loadtest.errors import CannotMeasure
 from loadtest.processes import cpu_s
 from loadtest.sending.link import Request
 from loadtest.sending.sender import infer, open_loop, paused_clients
-from serving.measure.rounds import ratio
+from serving.measure.rounds import ratio, spread
 
 COST = AtMost(1 / 3)
+COST_US = AtMost(40.0, "µs")
 QUICK = Pool("emulated-quick", ((1, 0.005), (32, 0.008)))
 BUSY = Pool("emulated-busy", ((1, 1.0), (8, 1.0)))
 NUM_WAITING = 32  # clients of the busy pool: two executions in flight, two more to come
@@ -66,6 +67,8 @@ def refusals(folder: Path) -> Iterator[Verdict]:
                 )
                 turns = [_turn(here, answered, refused, seed) for seed in range(NUM_TURNS)]
                 yield verdict(f"a refusal's CPU ÷ an answer's, {rows} rows in JSON", turns)
+                costs = spread([turn.refused_s * 1e6 for turn in turns])
+                yield Verdict(f"a refusal's CPU, {rows} rows in JSON", costs.median, COST_US, ends_text(costs))
 
 
 def _turn(here: LocalGateway, answered: Request, refused: Request, seed: int) -> Turn:

@@ -17,12 +17,13 @@ from math import inf
 from typing import Any, cast
 
 from serving import errors
-from serving.gateway.grpc.rpc import RETRY_AFTER_S, STOPPING, Message, Method, Rpc, call_of
+from serving.gateway.fleet.upstream import JOIN_BELOW_BYTES
+from serving.gateway.grpc.rpc import RETRY_AFTER_S, Message, Method, Rpc, call_of
 from serving.gateway.grpc.status import Code, code_of, error_metadata
 from serving.gateway.http.body import HERE_BYTES
 from serving.gateway.http.compression import WINDOWS, decompress
 from serving.gateway.http.connections import Connections
-from serving.gateway.request.dispatch import ClientLeft
+from serving.gateway.request.dispatch import ClientLeft, stopping
 from serving.gateway.request.request_headers import Headers
 from serving.gateway.threads import Threads
 from serving.protocol.http2 import MAX_STREAMS, Data, Event, Fault, Http2, Piece, Pong, Request, Reset, literal
@@ -32,7 +33,6 @@ from serving.settings import LimitSettings
 # Bytes that are taken apart in one go: what is in them asks for a thousand RPCs at most, of some 10 us each. A guess, not measured.
 SLICE_BYTES = 32 * 1024
 WRITE_BYTES = 256 * 1024  # to the socket in one go, while it takes them
-JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than several, as in `upstream.py`
 # Of answers that a client has not taken: beyond, nothing more is begun for it. A guess, not measured.
 MAX_UNSENT_BYTES = 4 * 2**20
 LOOK_S = 2.0  # between two looks at a connection
@@ -41,7 +41,8 @@ SILENT_S, PONG_S = (
     60.0,
     20.0,
 )  # a machine that is gone without a word is noticed within 80 s where an RPC of its is open
-UNTAKEN_S = 60.0  # answers of which a client takes nothing for so long are for nobody; a guess, not measured
+UNTAKEN_S = 60.0  # answers of which a client takes less in so long are for nobody; a guess, not measured
+LEAST_TAKEN_BYTES = 16 * 1024  # or all that is there
 CLOSING_S = 10.0  # for the last bytes of a connection that ends; a guess, not measured
 # Clients are asked to connect anew so often, so that they spread over new gateways, and have gone elsewhere when this one stops. A guess.
 AGE_S = 10.0
@@ -93,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._http2 = Http2()
         self._transport: asyncio.Transport | None = None
         self._rpcs: dict[int, Rpc] = {}
-        self._num_left = 0  # RPCs whose clients have left, and that are still worked on
+        self._num_abandoned = 0  # RPCs whose clients have left, and that are still worked on
         self._unread: deque[bytes] = deque()
         self._held_back: dict[Rpc, Message] = {}
         self._drained: list[asyncio.Future[None]] = []
@@ -103,7 +104,9 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.began = self.heard_at = self._loop.time()
         self.pinged_at: float | None = None
-        self._sent_at = self.began  # something, or there was nothing to send
+        self._sent_at = self.began  # LEAST_TAKEN_BYTES were, or there was nothing to send
+        self._num_sent_bytes = 0  # since then
+        self._head_awaited = 0, self.began  # frames that were whole when a head was awaited, and since when
         self._age_s = AGE_S * random.uniform(0.9, 1.1)
         self._timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
@@ -134,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._unread.clear()
         self._held_back.clear()
         for rpc in list(self._rpcs.values()):
-            self._left(rpc)
+            self._abandon(rpc)
         self._let_go_on()
 
     def data_received(self, data: bytes) -> None:
@@ -198,7 +201,7 @@ class Connection(asyncio.Protocol):
         elif type(event) is Reset:
             rpc = self._rpcs.get(event.stream)
             if rpc is not None:
-                self._left(rpc)
+                self._abandon(rpc)
         elif type(event) is Pong and event.content == LAST_WORDS:
             self._say_last_word()
 
@@ -210,7 +213,7 @@ class Connection(asyncio.Protocol):
             status = b"415" if head.method == b"POST" else b"405"
             self._http2.send_trailers(stream, literal(b":status", status))
             return
-        if len(self._rpcs) + self._num_left >= 2 * MAX_STREAMS:
+        if len(self._rpcs) + self._num_abandoned >= 2 * MAX_STREAMS:
             self._http2.refuse(stream)
             return
         method = listener.methods.get(head.path.decode("latin-1"), NO_METHOD)
@@ -333,8 +336,8 @@ class Connection(asyncio.Protocol):
     def _done(self, rpc: Rpc, task: asyncio.Task[None]) -> None:
         """Also where it was cancelled before its first step."""
         if task.cancelled() and not rpc.has_left:
-            self._fail(rpc, errors.NotReady(STOPPING, retry_after_s=RETRY_AFTER_S))
-        self._over(rpc)
+            self._fail(rpc, stopping())
+        self._forget(rpc)
 
     def _expire(self, rpc: Rpc) -> None:
         self._fail(rpc, errors.DeadlineExpired("the deadline of the RPC has passed"))
@@ -404,7 +407,7 @@ class Connection(asyncio.Protocol):
             self._fail(rpc, error)
         elif isinstance(error, asyncio.CancelledError):
             if not rpc.has_left:
-                self._fail(rpc, errors.NotReady(STOPPING, retry_after_s=RETRY_AFTER_S))
+                self._fail(rpc, stopping())
         elif isinstance(error, ClientLeft):
             pass
         elif isinstance(error, Exception):
@@ -421,29 +424,29 @@ class Connection(asyncio.Protocol):
         block = _status(Code.UNIMPLEMENTED if rpc.method is NO_METHOD else code_of(error), str(error))
         self._end(rpc, (b"" if rpc.has_begun else HEAD_BLOCK) + block + _block(error_metadata(error)))
         if rpc.task is None:
-            self._over(rpc)
+            self._forget(rpc)
 
     def _end(self, rpc: Rpc, block: bytes) -> None:
         if self._rpcs.pop(rpc.stream, None) is not None:
             self._http2.send_trailers(rpc.stream, block)
             self._flush_soon()
 
-    def _left(self, rpc: Rpc) -> None:
+    def _abandon(self, rpc: Rpc) -> None:
         """Its client waits for nothing any more."""
         del self._rpcs[rpc.stream]
         if rpc.task is None:
             rpc.has_left = True
-            self._over(rpc)
+            self._forget(rpc)
             return
         if not rpc.task.done():
-            self._num_left += 1
-            rpc.task.add_done_callback(self._worked)
+            self._num_abandoned += 1
+            rpc.task.add_done_callback(self._abandoned_ended)
         rpc.leave()
 
-    def _worked(self, _: object) -> None:
-        self._num_left -= 1
+    def _abandoned_ended(self, _: object) -> None:
+        self._num_abandoned -= 1
 
-    def _over(self, rpc: Rpc) -> None:
+    def _forget(self, rpc: Rpc) -> None:
         self._rpcs.pop(rpc.stream, None)
         self._held_back.pop(rpc, None)
         rpc.claim.release()
@@ -470,13 +473,14 @@ class Connection(asyncio.Protocol):
         if transport is None or self._is_closing:
             return
         while not self._is_paused and (pieces := self._http2.take(WRITE_BYTES)):
-            self._sent_at = self._loop.time()
-            if sum(map(len, pieces)) < JOIN_BELOW_BYTES:
+            size = sum(map(len, pieces))
+            self._num_sent_bytes += size
+            if size < JOIN_BELOW_BYTES:
                 transport.write(b"".join(pieces))
             else:
                 transport.writelines(pieces)
-        if not self._http2.unsent_bytes:
-            self._sent_at = self._loop.time()
+        if not self._http2.unsent_bytes or self._num_sent_bytes >= LEAST_TAKEN_BYTES:
+            self._sent_at, self._num_sent_bytes = self._loop.time(), 0
         if self._http2.unsent_bytes <= MAX_UNSENT_BYTES:
             self._let_go_on()
         self._close_if_idle()
@@ -497,7 +501,7 @@ class Connection(asyncio.Protocol):
         now = self._loop.time()
         self._timer = self._loop.call_later(LOOK_S, self._look)
         self._http2.forgive(int(LOOK_S * FORGIVEN_PER_S))
-        if self._http2.awaits_head and now - max(self.began, self.heard_at) > self._listener.limits.head_timeout_s:
+        if self._is_head_late(now):
             self._close()
         elif (self.pinged_at is not None and now - self.pinged_at > PONG_S) or (
             self._http2.unsent_bytes and now - self._sent_at > UNTAKEN_S
@@ -511,6 +515,14 @@ class Connection(asyncio.Protocol):
             self._say_last_word()
         elif now - self.began > self._age_s:
             self.leave()
+
+    def _is_head_late(self, now: float) -> bool:
+        """Whether the same head, or the greeting, has been awaited for too long, whatever trickled in meanwhile."""
+        num_frames, since = self._head_awaited
+        if self._http2.awaits_head and num_frames == self._http2.num_frames:
+            return now - since > self._listener.limits.head_timeout_s
+        self._head_awaited = self._http2.num_frames, now
+        return False
 
     def leave(self) -> None:
         """Its client is asked to connect anew: what it has begun by then is answered, and nothing else."""
@@ -531,7 +543,7 @@ class Connection(asyncio.Protocol):
         """What is still worked on: its clients are told that the gateway stops."""
         for rpc in list(self._rpcs.values()):
             if rpc.task is None:
-                self._refuse(rpc, errors.NotReady(STOPPING, retry_after_s=RETRY_AFTER_S))
+                self._refuse(rpc, stopping())
             else:
                 rpc.task.cancel()
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from math import inf
 
 from serving import errors
+from serving.gateway.fleet.upstream import JOIN_BELOW_BYTES
 from serving.gateway.grpc.rpc import Rpc
 from serving.gateway.grpc.status import as_text, error_metadata
 from serving.gateway.request.exchange import Exchange
@@ -29,7 +30,6 @@ from serving.protocol.memory import Claims
 
 # A request with so much besides raw tensors has typed contents, which take about 30 ns a byte to pack (measured: 5 ms for 150,000 numbers).
 THREAD_ABOVE_BYTES = 32 * 1024
-JOIN_BELOW_BYTES = 64 * 1024  # up to here one copied write is cheaper than a gathered one, as in `upstream.py`
 
 
 class GrpcInfer:

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Protocol
 
 from serving import errors
+from serving.gateway.request.dispatch import stopping
 from serving.gateway.request.request_headers import Headers, require_once
 from serving.protocol.http2 import WINDOW_BYTES, Head, Piece
 from serving.protocol.memory import Claim
@@ -35,7 +36,6 @@ MESSAGE_BYTES = 200  # of one that is queued, beside its content
 UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 PERHAPS_EXPIRED_S = 0.02  # a client that leaves so shortly before its deadline has kept it; a guess, not measured
-STOPPING = "the gateway is stopping; try again"
 RETRY_AFTER_S = 1.0  # until another gateway is connected; a guess, not measured
 
 Metadata = dict[bytes, bytes]
@@ -86,8 +86,6 @@ class Wire(Protocol):
 
     def grant(self, stream: int, num_bytes: int) -> None: ...
 
-    async def send(self, rpc: Rpc, message: Sequence[Piece]) -> None: ...
-
 
 class Message:
     """One that came, in pieces."""
@@ -106,10 +104,36 @@ class Rpc:
     """
 
     __slots__ = (
-        "_ahead", "_is_compressed", "_is_stopping", "_left", "_pieces", "_place", "_prefix", "_queue", "_queued_bytes", "_size",
-        "_unpack", "_waiter", "_wire", "arrived", "call", "claim", "deadline", "error", "has_begun",
-        "has_client_ended", "has_left", "is_whole", "max_bytes", "method", "on_left", "since", "stream",
-        "task", "timer", "trailing",
+        "_ahead",
+        "_is_compressed",
+        "_is_stopping",
+        "_pieces",
+        "_place",
+        "_prefix",
+        "_queue",
+        "_queued_bytes",
+        "_rest_bytes",
+        "_size",
+        "_unpack",
+        "_waiter",
+        "_wire",
+        "arrived",
+        "call",
+        "claim",
+        "deadline",
+        "error",
+        "has_begun",
+        "has_client_ended",
+        "has_left",
+        "is_whole",
+        "max_bytes",
+        "method",
+        "on_left",
+        "since",
+        "stream",
+        "task",
+        "timer",
+        "trailing",
     )  # fmt: skip
 
     def __init__(
@@ -143,7 +167,7 @@ class Rpc:
         self._unpack = unpack
         self._ahead = WINDOW_BYTES
         self._prefix = b""
-        self._left: int | None = None  # of the message that comes
+        self._rest_bytes: int | None = None  # of the message that comes
         self._size = 0
         self._is_compressed = False
         self._pieces: list[Piece | bytearray] = []
@@ -183,9 +207,6 @@ class Rpc:
             return message
         raise errors.BadRequest("the RPC ended without a message")
 
-    async def send(self, message: Sequence[Piece]) -> None:
-        await self._wire.send(self, message)
-
     async def pause(self, seconds: float) -> None:
         """Less where the listener stops meanwhile. Raises NotReady then."""
         with suppress(TimeoutError):
@@ -196,7 +217,7 @@ class Rpc:
 
     def require_going(self) -> None:
         if self._is_stopping:
-            raise errors.NotReady(STOPPING, retry_after_s=RETRY_AFTER_S)
+            raise stopping()
 
     async def _next(self) -> Message | None:
         while not self._queue or self.has_left:
@@ -206,7 +227,7 @@ class Rpc:
                 raise self.error
             if self.has_client_ended:
                 return None
-            if self._left is None and not self._prefix:
+            if self._rest_bytes is None and not self._prefix:
                 self.require_going()
             self._grant()
             await self._wait()
@@ -226,7 +247,7 @@ class Rpc:
     @property
     def buffered_bytes(self) -> int:
         """Of messages that nobody has taken."""
-        coming = 0 if self._left is None else self._size - self._left
+        coming = 0 if self._rest_bytes is None else self._size - self._rest_bytes
         return coming + self._queued_bytes
 
     @property
@@ -237,33 +258,33 @@ class Rpc:
     @property
     def is_partial(self) -> bool:
         """Whether some of a message is here, and not all."""
-        return self._left is not None or bool(self._prefix)
+        return self._rest_bytes is not None or bool(self._prefix)
 
     def add(self, content: bytes, num_bytes: int) -> Message | None:
         """What came; the message of a unary RPC once it is whole. Raises RequestError where it is not taken."""
         self._ahead -= num_bytes
         while True:
-            if self._left is None:
+            if self._rest_bytes is None:
                 content = self._prefix + content
                 if len(content) < PREFIX_BYTES:
                     self._prefix = content
                     break
                 self._begin(content[0], int.from_bytes(content[1:PREFIX_BYTES]))
                 content = content[PREFIX_BYTES:]
-            assert self._left is not None
-            if len(content) < self._left:
-                self._left -= len(content)
+            assert self._rest_bytes is not None
+            if len(content) < self._rest_bytes:
+                self._rest_bytes -= len(content)
                 self._keep(content)
                 break
-            rest, content = content[: self._left], content[self._left :]
-            if self._left == self._size:  # it came in one piece, as nearly all do
+            rest, content = content[: self._rest_bytes], content[self._rest_bytes :]
+            if self._rest_bytes == self._size:  # it came in one piece, as nearly all do
                 self._pieces, self._place = [rest], None
             else:
-                self._left = 0
+                self._rest_bytes = 0
                 self._keep(rest)
             pieces: list[Piece | bytearray] = self._pieces if self._place is None else [self._place]
             message = Message(pieces, self._size, is_compressed=self._is_compressed)
-            self._left, self._pieces, self._place = None, [], None
+            self._rest_bytes, self._pieces, self._place = None, [], None
             if self.method.unary is not None:
                 self.is_whole = True
                 return message
@@ -314,11 +335,11 @@ class Rpc:
             raise errors.TooLarge(f"the message has {size} bytes; no model here takes more than {most:.0f}")
         self._prefix = b""
         self._is_compressed = bool(flag)
-        self._left = self._size = size
+        self._rest_bytes = self._size = size
 
     def _keep(self, piece: bytes) -> None:
-        """The last bytes that came, which are not in `_left` any more."""
-        end = self._size - (self._left or 0)
+        """The last bytes that came, which are not in `_rest_bytes` any more."""
+        end = self._size - (self._rest_bytes or 0)
         if self._place is None and end > PLACE_ABOVE_BYTES:
             self._place = memoryview(mmap(-1, self._size))
             before = b"".join(self._pieces)
@@ -337,7 +358,7 @@ class Rpc:
 
     def _grant(self) -> None:
         """The client may send the rest of the message, or the next one."""
-        wanted = min(AHEAD_BYTES, max(WINDOW_BYTES, (self._left or 0) + PREFIX_BYTES))
+        wanted = min(AHEAD_BYTES, max(WINDOW_BYTES, (self._rest_bytes or 0) + PREFIX_BYTES))
         if self._ahead < wanted // 2:
             self._wire.grant(self.stream, wanted - self._ahead)
             self._ahead = wanted

@@ -16,7 +16,7 @@ from serving import errors
 from serving.gateway.eager import own_task
 from serving.gateway.http.connection import CLOSE, HIGH_WATER_BYTES, Request
 from serving.gateway.http.responses import STATUS_LINE, error_head
-from serving.gateway.request.dispatch import RETRY_AFTER_S
+from serving.gateway.request.dispatch import stopping
 from serving.gateway.request.request_headers import Headers
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ async def answer(app: App, request: Request) -> None:
         await own_task()
         await app(exchange.scope(), exchange.receive, exchange.send)
     except asyncio.CancelledError:  # what is in flight when the time to stop is over
-        exchange.give_up(errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S))
+        exchange.give_up(stopping())
     except errors.RequestError as error:  # of the body that the app waited for
         exchange.give_up(error)
     except Exception:

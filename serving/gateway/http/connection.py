@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from serving import errors
 from serving.gateway.eager import EagerTask, Pending
+from serving.gateway.fleet.upstream import JOIN_BELOW_BYTES
 from serving.gateway.http.connections import Connections
 from serving.gateway.http.door import Door
 from serving.gateway.http.endpoint import Endpoint
@@ -27,7 +28,6 @@ from serving.gateway.request.route import Congestion
 from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
 
-JOIN_BELOW_BYTES = 64 * 1024  # a longer answer is not copied for one write
 WRITE_BYTES = 256 * 1024  # of a long answer, before others have their turn; what asyncio reads at once, too
 HIGH_WATER_BYTES = (
     64 * 1024
@@ -42,7 +42,12 @@ LINGER_BYTES = 64 * 2**20
 MOST_SKIPPED_BYTES = 2**20
 SLICE_BYTES = 16 * 1024  # of a read that has many lines, before others have their turn: 600 of the shortest requests
 MANY_LINES = 512  # in one read: more than one head has, and than are by chance in a body; a guess, not measured
-STALLED_S = 60.0  # who takes nothing of its answer for so long has left, as nginx has it; after a close, LINGER_S
+STALLED_S = (
+    60.0  # who takes less of its answer in so long has left, as nginx has it of nothing; after a close, LINGER_S
+)
+LEAST_TAKEN_BYTES = (
+    16 * 1024
+)  # or all that is there: so that an answer ends, however slow its client; a guess, not measured
 LEAVES_IT = frozenset({b"transfer-encoding", b"expect", b"origin"})  # in a head: the app knows how to refuse it
 # Heads that came, and their lengths: clients have a few each. At most 4 MB of them with what was read; guesses, not measured.
 MAX_KNOWN, MAX_KNOWN_BYTES = 512, 2048
@@ -691,14 +696,15 @@ class ClientConnection(asyncio.Protocol):
             self._expect_to_write(LINGER_S)
 
     def _expect_to_write(self, limit_s: float) -> None:
-        """Ends the connection where the client takes nothing of what was written for `limit_s`."""
+        """Ends the connection where the client takes hardly anything of what was written for `limit_s`."""
         if self._stalled is not None:
             self._stalled.cancel()
         size = self._transport.get_write_buffer_size()
         self._stalled = self._loop.call_later(limit_s, self._check_written, limit_s, size)
 
     def _check_written(self, limit_s: float, size: int) -> None:
-        if self._transport.get_write_buffer_size() >= size:
+        rest = self._transport.get_write_buffer_size()
+        if rest and rest > size - LEAST_TAKEN_BYTES:
             self._transport.abort()
         else:
             self._expect_to_write(limit_s)

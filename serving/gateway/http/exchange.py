@@ -16,7 +16,7 @@ from serving import errors
 from serving.gateway.http.connection import Request
 from serving.gateway.http.endpoint import Endpoint
 from serving.gateway.http.responses import error_head
-from serving.gateway.request.dispatch import RETRY_AFTER_S, ClientLeft
+from serving.gateway.request.dispatch import ClientLeft, stopping
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import require_once
@@ -81,8 +81,7 @@ class Surface(ABC):
         ):  # servers cancel what is in flight when the time to stop is over, and would say nothing
             if not inference.closing:
                 raise
-            stopping = errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S)
-            await self._refuse(request, stopping)
+            await self._refuse(request, stopping())
             return
         except Exception:
             log.exception("a request at %s failed", head.path)

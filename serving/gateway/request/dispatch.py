@@ -481,5 +481,10 @@ def _end(waiting: Pending[WaitEnd], how: WaitEnd) -> None:
         waiting.set_soon(how)
 
 
+def stopping() -> errors.NotReady:
+    """What is left hears it when the time to stop is over."""
+    return errors.NotReady("the gateway is stopping; try again", retry_after_s=RETRY_AFTER_S)
+
+
 def _not_ready(request: InferRequest) -> errors.NotReady:
     return errors.NotReady(f"'{request.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,6 +104,22 @@ def test_what_is_slow_to_greet_or_to_say_what_it_wants_is_not_waited_for(alone: 
             while client.recv(65_536):
                 pass
     wait_until(lambda: number() == 0, "none of them counts any more")
+
+
+@pytest.mark.parametrize("begun", [HELLO[:-20], HELLO + asked(1, 0)], ids=["greeting", "headers"])
+def test_a_head_that_trickles_in_is_not_waited_for(alone: Speaking, begun: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", alone.port), timeout=0.1) as client:
+        client.sendall(begun)
+        said, end = b"x", time.monotonic() + 8  # LOOK_S twice and HEAD_TIMEOUT_S, with room; its age ends it later
+        rest = iter(frame(http2.CONTINUATION, 0, 1, bytes(1000)) if begun[-1:] != b"S" else bytes(1000))
+        while said and time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                try:
+                    client.sendall(bytes([next(rest)]))
+                    said = client.recv(65_536)
+                except ConnectionError:
+                    said = b""
+        assert not said
 
 
 def test_answers_that_nobody_takes_are_not_made_for_ever(alone: Speaking) -> None:

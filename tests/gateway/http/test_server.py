@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -150,6 +151,28 @@ def test_a_client_that_reads_nothing_is_not_waited_for(app: App, monkeypatch: py
             await until(lambda: server.connections, "it is taken")
             await until(lambda: not server.connections and not server.running, "it is forgotten")
             assert server.intake.connections.number == 0
+
+    run(test)
+
+
+def test_a_client_that_hardly_reads_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "STALLED_S", 0.3)
+    monkeypatch.setattr(connection_module, "LEAST_TAKEN_BYTES", LONG)
+
+    async def test() -> None:
+        server = server_for(answering(bytes(LONG)))
+        async with client_of(server, GET) as (client, _):
+
+            async def read() -> None:
+                with contextlib.suppress(ConnectionError):
+                    while await asyncio.get_running_loop().sock_recv(client, 4096):
+                        await asyncio.sleep(0.01)
+
+            reading = asyncio.create_task(read())
+            await until(lambda: server.connections, "it is taken")
+            await until(lambda: not server.connections and not server.running, "it is forgotten")
+            assert not reading.done()  # it would go on
+            reading.cancel()
 
     run(test)
 

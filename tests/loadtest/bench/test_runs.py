@@ -39,8 +39,20 @@ def test_a_quick_bench_measures_everything_once(tmp_path: Path) -> None:
         assert min(series["rate_rps"] + series["latency_p50_s"]) > 0
     assert all(spread["median"] > 0 for ratios in result["ratios"].values() for spread in ratios.values())
     assert_compute(result["compute"])
-    assert len(result["verdicts"]) == 9
+    assert len(result["verdicts"]) == 11
     assert all(verdict["name"] in done.stdout for verdict in result["verdicts"])
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="it needs wrk: apt-get install wrk")
+def test_a_quick_look_at_connections_measures_both(tmp_path: Path) -> None:
+    file = tmp_path / "connections.json"
+    command = [sys.executable, "-m", "loadtest.bench.connections", "--quick", "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(file.read_text())
+    assert 1 < result["idle_kb"] < 100
+    assert min(result["p99_beside_s"] + result["p99_alone_s"]) > 0
+    assert len(result["verdicts"]) == 2
 
 
 def assert_compute(compute: dict[str, Any]) -> None:
