@@ -13,7 +13,7 @@ QUICK := $(if $(THOROUGH),, and not thorough)
 # Where a suite's tests are, which is looked through faster than all; unless ARGS names some itself.
 IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # Whole files side by side, in their order; a number of them follows. For --pdb or -s, one after another: ARGS="-n 0 -s".
-# `make test` has one more than cores: with two, tests that wait for servers left a quarter of two cores idle.
+# `make test` has two more than cores: most of its tests wait for servers most of the time.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
 .PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image release chart reference docs constraints clean
@@ -27,7 +27,7 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 	@exec .venv/bin/tandem up $(ARGS)
 
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
-	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 3 $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 4 $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
 	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/loadtest tests/gateway tests/helm) $(ARGS)

@@ -28,7 +28,7 @@ from loadtest.report import fail_if as conditions
 from loadtest.report import page
 from loadtest.report.summaries import Report
 from loadtest.report.wording import point_label
-from loadtest.sending.prepared import Prepared, prepare
+from loadtest.sending.prepared import RequestSource, prepare
 from loadtest.target import Gateway, find_gateway, not_run_reason, own_gateway, triton_names
 from serving.measure.machine import this_machine, versions
 
@@ -177,7 +177,7 @@ def new_directory(output: Path | None, name: str, started: datetime, *folders: s
 
 def _prepare(
     campaign: Campaign, options: CampaignOptions, gateway: Gateway, directory: Path, stack: ExitStack
-) -> Prepared | None:
+) -> RequestSource | None:
     """What every run sends, in a file beside the rows until the campaign ends; None of a model that is not served."""
     metadata = gateway.metadata(campaign.model)
     if metadata is None:
@@ -191,7 +191,7 @@ def _prepare(
 
 
 def _manifest(
-    campaign: Campaign, prepared: Prepared | None, options: CampaignOptions, gateway: Gateway, started: datetime
+    campaign: Campaign, prepared: RequestSource | None, options: CampaignOptions, gateway: Gateway, started: datetime
 ) -> records.Manifest:
     status = gateway.status()
     arms = []
@@ -217,7 +217,7 @@ def _manifest(
     )
 
 
-def _refusal(campaign: Campaign, arm: Arm, prepared: Prepared | None, gateway: Gateway) -> str | None:
+def _refusal(campaign: Campaign, arm: Arm, prepared: RequestSource | None, gateway: Gateway) -> str | None:
     if prepared is None:
         return f"the gateway does not serve a model named {campaign.model}"
     return gateway.refusal(campaign.model, arm.variant, arm.pool, prepared.first)

@@ -18,7 +18,7 @@ from loadtest.sending.sender import closed_loop
 from loadtest.stack import Server
 from loadtest.target import Gateway
 from serving.decisions.engines import EnginePython
-from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefusal
 from serving.http_client import Connection, address, request_bytes
 
 RECEIPT = b"tandem-device"
@@ -102,6 +102,6 @@ def in_process_rps(
             per_run_s = worker.ask(limit_s, "turn", name="net", num_runs=num_runs)["seconds"]
         finally:
             worker.end()
-    except (WorkerLost, WorkerRefused) as failure:
+    except (WorkerLost, WorkerRefusal) as failure:
         raise CannotMeasure(f"{net.served_name} did not run in process: {failure}") from None
     return str(version), 1 / per_run_s

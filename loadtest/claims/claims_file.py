@@ -88,7 +88,7 @@ class _Scaling:
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
+class _Latencies:
     batch_sizes: OneOrMore[Annotated[int, between(1, 32)]] = (1, 8, 32)
     outstanding: Annotated[int, between(1, 64)] = 4
     seconds: Annotated[float, between(0.1, 600)] = 1.5
@@ -101,7 +101,7 @@ class _Experiments:
     bandwidth: _Bandwidth = _Bandwidth()
     trees: _Trees = _Trees()
     scaling: _Scaling = _Scaling()
-    served: _Served = _Served()
+    served: _Latencies = _Latencies()
 
 
 def one_of(*values: str) -> Any:

@@ -25,7 +25,7 @@ from loadtest.bench.prove.overload import hurried
 from loadtest.bench.verdicts import Outcome, Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.gpu.ledger import Check
-from loadtest.gpu.unit import Found, Setup, Unit, environment
+from loadtest.gpu.unit import Setup, Unit, UnitResult, environment
 from loadtest.processes import TANDEM, family, running
 from loadtest.sending.sender import open_load
 from serving.export.scratch import scratch
@@ -52,11 +52,11 @@ def units(setup: Setup) -> Iterator[Unit]:
     yield Unit("the card wakes, and is killed", partial(_bridge, setup))
 
 
-def _bridge(setup: Setup) -> Found:
+def _bridge(setup: Setup) -> UnitResult:
     """Raises CannotMeasure."""
     with scratch("bridge") as folder:
         found = attempts(lambda attempt: _attempt(setup, folder / f"{attempt}", attempt))
-    return Found(checks(found), note="; ".join(" | ".join(verdict.cells()) for verdict in found))
+    return UnitResult(checks(found), note="; ".join(" | ".join(verdict.cells()) for verdict in found))
 
 
 def checks(found: Sequence[Verdict]) -> tuple[Check, ...]:

@@ -18,7 +18,7 @@ from loadtest.claims.command import run as run_claims
 from loadtest.errors import CannotMeasure
 from loadtest.gpu import served, table
 from loadtest.gpu.ledger import Check
-from loadtest.gpu.unit import Found, Setup, Unit, environment
+from loadtest.gpu.unit import Setup, Unit, UnitResult, environment
 from loadtest.processes import ROOT, TANDEM, run_command
 from loadtest.profile.selection import linked
 from loadtest.verdict.report import FILE
@@ -53,7 +53,7 @@ def units(setup: Setup) -> Iterator[Unit]:
         yield Unit(f"verdict {question.model}", partial(_verdict, setup, question))
 
 
-def _claims(setup: Setup) -> Found:
+def _claims(setup: Setup) -> UnitResult:
     report = setup.report()
     done = frozenset(entry.unit for entry in report.entries if entry.outcome == "done")
     output = _fresh(setup.output / "claims")
@@ -72,7 +72,7 @@ def _claims(setup: Setup) -> Found:
     code = run_claims(options)
     if not (output / RESULTS).exists():
         raise CannotMeasure(f"the claims suite ended with exit code {code} and no result")
-    return Found(claims_checks(values.from_json((output / RESULTS).read_text(encoding="utf-8"), RESULTS)))
+    return UnitResult(claims_checks(values.from_json((output / RESULTS).read_text(encoding="utf-8"), RESULTS)))
 
 
 def claims_checks(report: values.Report) -> tuple[Check, ...]:
@@ -86,7 +86,7 @@ def claims_checks(report: values.Report) -> tuple[Check, ...]:
     )
 
 
-def _verdict(setup: Setup, question: Question) -> Found:
+def _verdict(setup: Setup, question: Question) -> UnitResult:
     """Raises CannotMeasure."""
     output = _fresh(setup.output / f"verdict-{question.model}")
     source = setup.trained if question.net is None else setup.nets
@@ -105,7 +105,7 @@ def _verdict(setup: Setup, question: Question) -> Found:
         if not (output / FILE).exists():  # exit code 1 is an answer too: nothing here meets the p99
             raise
     found = json.loads((output / FILE).read_text(encoding="utf-8"))
-    return Found(verdict_checks(setup, question, found), note=str(found["paragraph"]))
+    return UnitResult(verdict_checks(setup, question, found), note=str(found["paragraph"]))
 
 
 def verdict_checks(setup: Setup, question: Question, found: dict[str, object]) -> tuple[Check, ...]:

@@ -12,7 +12,7 @@ from loadtest.claims.experiments import ServingCase, serve
 from loadtest.claims.values import Findings, ServingRates
 from loadtest.gpu.ledger import Check
 from loadtest.gpu.table import MAX_BATCH_SIZE
-from loadtest.gpu.unit import Found, Setup, Unit, environment
+from loadtest.gpu.unit import Setup, Unit, UnitResult, environment
 from serving.decisions.engines import PLAIN
 
 # Model, variant: a net in which computing dominates, and one in which serving does.
@@ -40,11 +40,11 @@ def cases(setup: Setup) -> list[ServingCase]:
     ]
 
 
-def _served(setup: Setup, case: ServingCase) -> Found:
+def _served(setup: Setup, case: ServingCase) -> UnitResult:
     if case.repository == setup.nets:
         speeds.make([case.model], setup.nets, setup.say, MAX_BATCH_SIZE)
     found = tuple(serve(setup.claims_setup(), case, setup.say))
-    return Found(checks(case.title, found), Findings(served=found))
+    return UnitResult(checks(case.title, found), Findings(served=found))
 
 
 def checks(title: str, found: tuple[ServingRates, ...]) -> tuple[Check, ...]:

@@ -16,7 +16,7 @@ from types import FrameType
 from loadtest.errors import CannotMeasure
 from loadtest.gpu import bridge, conclusions, sanity, served, table
 from loadtest.gpu.ledger import Entry, Ledger, faults
-from loadtest.gpu.unit import Found, Setup, Unit, Units
+from loadtest.gpu.unit import Setup, Unit, UnitResult, Units
 from serving.errors import TandemError
 
 
@@ -98,7 +98,7 @@ def _measured(stage: Stage, unit: Unit, left_s: float) -> Entry:
     except _ClockEnded:
         return late
     except (CannotMeasure, TandemError, OSError) as error:
-        found = Found(note=str(error))
+        found = UnitResult(note=str(error))
         return Entry(stage.name, unit.name, "failed", began, _since(began_s), note=found.note)
     wrong = faults(found.checks)
     return Entry(

@@ -19,10 +19,10 @@ from loadtest.claims.values import TREES, Energy, Findings, Omission
 from loadtest.errors import CannotMeasure
 from loadtest.gpu import bands
 from loadtest.gpu.ledger import Check
-from loadtest.gpu.unit import Found, Setup, Unit
+from loadtest.gpu.unit import Setup, Unit, UnitResult
 from serving.decisions.engines import BASELINE, POOL
 from serving.export.scratch import scratch
-from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefusal
 from serving.export.speed_nets import net
 from serving.export.speed_nets.compare import TF32, inputs_of
 from serving.repository import Repository
@@ -60,12 +60,12 @@ def _speeds_unit(name: str, engine: str, sizes: tuple[int, ...]) -> str:
     return f"{name} on {engine} at batch {', '.join(map(str, sizes))}"
 
 
-def _made(setup: Setup, name: str) -> Found:
+def _made(setup: Setup, name: str) -> UnitResult:
     speeds.make([name], setup.nets, setup.say, MAX_BATCH_SIZE)
-    return Found()
+    return UnitResult()
 
 
-def _speeds(setup: Setup, name: str, engine: str, sizes: tuple[int, ...]) -> Found:
+def _speeds(setup: Setup, name: str, engine: str, sizes: tuple[int, ...]) -> UnitResult:
     _made(setup, name)
     of_pool = {one: python for one, python in setup.card.engines.items() if POOL[one] == POOL[engine]}
     timing = replace(CARD if engine == "cuda" else CPU, batch_sizes=sizes)
@@ -76,7 +76,7 @@ def _speeds(setup: Setup, name: str, engine: str, sizes: tuple[int, ...]) -> Fou
         raise CannotMeasure(f"{name} on {engine}: {reasons[0]}")
     found = replace(found, left_out=(*found.left_out, *_without_tensorrt(setup, name, engine)))
     checks = bands.checks(setup.card.name, found) if engine == "cuda" else ()
-    return Found(checks, found)
+    return UnitResult(checks, found)
 
 
 def _without_tensorrt(setup: Setup, name: str, engine: str) -> list[Omission]:
@@ -85,11 +85,11 @@ def _without_tensorrt(setup: Setup, name: str, engine: str) -> list[Omission]:
     return [Omission(name, "int8", "tensorrt", None, "TensorRT is not installed here")]
 
 
-def _joules(setup: Setup, name: str, variant: str, engine: str, batch_size: int) -> Found:
+def _joules(setup: Setup, name: str, variant: str, engine: str, batch_size: int) -> UnitResult:
     """While nothing else is timed: in turns of milliseconds a counter tells nothing of one variant."""
     counter = setup.card.energy_of(engine)
     if counter is None:
-        return Found(note=f"nothing tells the energy of {engine} here")
+        return UnitResult(note=f"nothing tells the energy of {engine} here")
     batch_size = 1 if setup.is_quick else batch_size
     model, timed_s = net(name).model, 0.05 if setup.is_quick else ENERGY_S
     file_variant = BASELINE if variant == TF32 else variant
@@ -116,11 +116,11 @@ def _joules(setup: Setup, name: str, variant: str, engine: str, batch_size: int)
                     rates.append(batch_size / took_s)
             finally:
                 worker.end()
-        except (WorkerLost, WorkerRefused) as failure:
+        except (WorkerLost, WorkerRefusal) as failure:
             raise CannotMeasure(f"{name} {variant} on {engine}: {failure}") from None
     energy = Energy(name, variant, engine, batch_size, tuple(joules), tuple(rates))
     beside = Findings() if setup.is_quick else setup.report().findings  # milliseconds tell nothing of a rate
-    return Found(energy_checks(energy, beside), Findings(energies=(energy,)))
+    return UnitResult(energy_checks(energy, beside), Findings(energies=(energy,)))
 
 
 def energy_checks(energy: Energy, found: Findings) -> tuple[Check, ...]:
@@ -137,7 +137,7 @@ def energy_checks(energy: Energy, found: Findings) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _trees(setup: Setup) -> Found:
+def _trees(setup: Setup) -> UnitResult:
     """Carried, because what trains them is larger than all the rest; else trained here."""
     timing = Timing((1, 32, 128), 0.5, 5.0, 3, setup.claims_setup().num_threads)
     cpu = {"cpu": setup.card.engines["cpu"]}
@@ -149,7 +149,7 @@ def _trees(setup: Setup) -> Found:
         found = speeds.measure_trees(cpu, timing, setup.say)
     if not any(one.model == TREES for one in found.speeds):
         raise CannotMeasure(next(iter(found.not_run.values()), "the trees were not timed"))
-    return Found(findings=found)
+    return UnitResult(findings=found)
 
 
 def experiments_known(done: frozenset[str]) -> frozenset[str]:

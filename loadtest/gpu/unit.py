@@ -20,7 +20,7 @@ ENVIRONMENT_S = 300.0  # 600 MB of wheels are unpacked (guess, not measured)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class UnitResult:
     checks: tuple[Check, ...] = ()
     findings: Findings = field(default_factory=Findings)
     note: str = ""
@@ -31,7 +31,7 @@ class Unit:
     """`run` raises CannotMeasure where nothing could be measured."""
 
     name: str
-    run: Callable[[], Found]
+    run: Callable[[], UnitResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Setup:
 def environment(setup: Setup) -> Unit:
     """Of Tritons, made before anything waits for one: a pool's first start would make it."""
 
-    def made() -> Found:
+    def made() -> UnitResult:
         for pool in dict.fromkeys(("cpu", setup.card.pool)):
             setup.say(f"making the environment of the {pool} pool, if it is not there")
             run_command([*TANDEM, "environment", pool], f"the environment of the {pool} pool", ENVIRONMENT_S)
-        return Found()
+        return UnitResult()
 
     return Unit("environments", made)
 

@@ -22,7 +22,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.sending.bodies import Arrays, Body, Signature, encode_binary
 from loadtest.target import Gateway
 from serving.decisions.profile import RUNGS, Rung, Timing
-from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefusal
 from serving.http_client import Connection, request_bytes
 from serving.measure.intervals import estimate
 from serving.measure.percentiles import percentile
@@ -172,7 +172,7 @@ class EngineRung:
 def ask_worker(worker: WorkerProcess, do: str, **how: Any) -> dict[str, Any]:
     try:
         return worker.ask(ANSWER_TIMEOUT_S * 2, do, **how)
-    except (WorkerLost, WorkerRefused) as failure:
+    except (WorkerLost, WorkerRefusal) as failure:
         raise CannotMeasure(f"the engine did not run in process: {failure}") from None
 
 

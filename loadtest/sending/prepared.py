@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class RequestSource:
     """`first`: one row alone, to find out whether an arm answers at all. `payload`: what the report says of all this."""
 
     given: Inputs
@@ -39,7 +39,7 @@ class Prepared:
 
 def prepare(
     asked: Payload, model: str, metadata: dict[str, Any], folder: Path, repository: Path | None, seed: int
-) -> Prepared:
+) -> RequestSource:
     """`folder`: where the campaign's files are. `repository`: where the model's lie, None: as `tandem up` finds it. Raises PayloadError."""
     try:
         takes = signature(metadata)
@@ -51,7 +51,7 @@ def prepare(
     except (ValueError, KeyError) as error:
         raise error if isinstance(error, PayloadError) else PayloadError(str(error)) from error
     facts = replace(asked, what=what, remark=remark, num_distinct=given.num_distinct, digest=given.digest)
-    return Prepared(given, body, facts)
+    return RequestSource(given, body, facts)
 
 
 def _made(

@@ -61,7 +61,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LoggedRun:
     """A run and the folder of its logs. `is_alive`: False where it was killed."""
 
     folder: Path
@@ -93,7 +93,7 @@ def serving(repository: Path) -> list[Run]:
     return [it.run for it in found() if it.is_alive and Path(it.run.repository).resolve() == repository.resolve()]
 
 
-def found() -> list[Found]:
+def found() -> list[LoggedRun]:
     """All runs of this user that go on, and those that were killed, the oldest first."""
     return [it for path in sorted((state_dir() / "runs").glob(f"*/{FILE}")) if (it := _read(path)) is not None]
 
@@ -104,7 +104,7 @@ def latest_folder() -> Path | None:
     return max(folders, key=lambda path: path.name, default=None)
 
 
-def _read(path: Path) -> Found | None:
+def _read(path: Path) -> LoggedRun | None:
     """None where its folder went at this moment, or another version of Tandem wrote it."""
     is_alive = False
     try:
@@ -117,16 +117,16 @@ def _read(path: Path) -> Found | None:
         run = Run(**{**said, "process": Process(**said["process"])})
     except (OSError, ValueError, TypeError, LookupError):
         return None
-    return Found(path.parent, run, is_alive)
+    return LoggedRun(path.parent, run, is_alive)
 
 
-def forget(run: Found) -> None:
+def forget(run: LoggedRun) -> None:
     """Removes what one that was killed left behind of its record; its logs stay."""
     with contextlib.suppress(OSError):
         (run.folder / FILE).unlink()
 
 
-def stop(run: Found, tick: Callable[[], None] = lambda: None) -> None:
+def stop(run: LoggedRun, tick: Callable[[], None] = lambda: None) -> None:
     """Ends a run with all that it started, as Ctrl-C does, and returns when it is gone. `tick` is called while that lasts.
 
     Raises EnvironmentFault where that is not allowed, or takes too long.

@@ -24,7 +24,7 @@ from serving.export.progress import Progress
 from serving.export.scratch import scratch, writing_into
 from serving.export.sources import onnx_file
 from serving.export.sources.checks import check_paddle, paddle_files
-from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefusal
 
 MAX_OPSET = 16  # of what paddle2onnx 1.3 and 2.1 are asked for; the file is raised afterwards
 WORKER = Path(__file__).with_name("paddle_worker.py")
@@ -70,7 +70,7 @@ def _started(python: Path) -> WorkerProcess:
 def _ask(worker: WorkerProcess, name: str, do: str, **command: object) -> dict[str, Any]:
     try:
         return worker.ask(TIMEOUT_S, do, **command)
-    except WorkerRefused as refusal:
+    except WorkerRefusal as refusal:
         what = "paddle2onnx cannot convert" if do == "convert" else "PaddlePaddle does not run"
         raise UserError(f"{what} {name}: {str(refusal)[:300]}; export the model as .onnx yourself") from None
     except WorkerLost as loss:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from serving.decisions.engines import POOL, EnginePython
 from serving.export.progress import Progress, silent
 from serving.export.scratch import scratch, writing_into
-from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefused
+from serving.export.speed.process import WorkerLost, WorkerProcess, WorkerRefusal
 from serving.export.speed.results import Entrant, Key, Results
 from serving.measure.intervals import MIN_REPEATS
 from serving.measure.machine import card_name, processor_key
@@ -263,7 +263,7 @@ class _Contest:
         try:
             worker = self._worker(entrant)
             return worker.ask(timeout_s, do, name=_name(entrant), **command)
-        except WorkerRefused as refused:
+        except WorkerRefusal as refused:
             raise _EntrantFailure(entrant.key, str(refused), is_crash=False) from None
         except WorkerLost as lost:
             doing = {"open": "its load", "close": "its end"}.get(do, "a run")

@@ -34,7 +34,7 @@ EXIT_TIMEOUT_S = 10.0  # from its last word to its end: a core dump is written i
 SCRIPT = Path(__file__).with_name("worker.py")
 
 
-class WorkerRefused(Exception):
+class WorkerRefusal(Exception):
     """The worker is well and says why it cannot."""
 
 
@@ -63,7 +63,7 @@ class WorkerProcess:
         self._unread = b""
 
     def ask(self, timeout_s: float, do: str, **command: Any) -> dict[str, Any]:
-        """Sends one command. Raises WorkerRefused with the worker's reason, WorkerLost where no answer came in time."""
+        """Sends one command. Raises WorkerRefusal with the worker's reason, WorkerLost where no answer came in time."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **command}).encode() + b"\n")
@@ -75,7 +75,7 @@ class WorkerProcess:
             raise WorkerLost(self._how_it_ended())
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise WorkerRefused(answer["error"])
+            raise WorkerRefusal(answer["error"])
         return answer
 
     def _line(self, deadline_s: float) -> bytes | None:
@@ -174,7 +174,7 @@ def _worker(engine: EnginePython) -> Iterator[WorkerProcess]:
 def _ask(worker: WorkerProcess, how: Mapping[str, object], do: str, **command: object) -> dict[str, Any]:
     try:
         return worker.ask(TIMEOUT_S, do, **command)
-    except WorkerRefused as refusal:
+    except WorkerRefusal as refusal:
         raise UserError(f"{how['engine']} does not run {how['precision']}: {refusal}") from None
     except WorkerLost as loss:
         raise EnvironmentFault(f"{how['engine']} running {how['precision']} {loss}") from None

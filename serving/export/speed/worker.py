@@ -53,7 +53,7 @@ KINDS = {
 }
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """What was asked for cannot be had; the message says why."""
 
 
@@ -76,9 +76,9 @@ class Session:
     ) -> None:
         self._captures = (cuda or {}).get("enable_cuda_graph") == "1"
         if cuda and engine not in ("cuda", "tensorrt"):
-            raise Refused(f"options of the CUDA provider do nothing on {engine}")
+            raise Refusal(f"options of the CUDA provider do nothing on {engine}")
         if self._captures and not has_buffers:
-            raise Refused("enable_cuda_graph needs buffers, because a graph replays batches of one size")
+            raise Refusal("enable_cuda_graph needs buffers, because a graph replays batches of one size")
         self._session = open_session(file, engine, precision, num_threads, allow_spinning, cuda=cuda)
         self._inputs = inputs
         self._is_on_card = engine in ("cuda", "tensorrt")
@@ -119,7 +119,7 @@ class Session:
             )
         buckets, names = self._in_buffers[batch_size], [node.name for node in session.get_outputs()]
         if buckets.run([given], names) is None:
-            raise Refused("inputs whose open dimensions differ in length have no buffers")
+            raise Refusal("inputs whose open dimensions differ in length have no buffers")
         return lambda: buckets.run([given], names)
 
     def answer(self, inputs: str, outputs: str) -> None:
@@ -163,14 +163,14 @@ def open_session(
     profile: str | None = None,
     cuda: Mapping[str, str] | None = None,
 ) -> Any:
-    """A session that computes on the engine asked for. Raises Refused where ONNX Runtime would quietly take another.
+    """A session that computes on the engine asked for. Raises Refusal where ONNX Runtime would quietly take another.
 
     `profile`: how the name of the file begins that its nodes are written to.
     """
     providers = PROVIDERS[engine]
     built = ort.get_available_providers()
     if providers[0] not in built:
-        raise Refused(f"ONNX Runtime {ort.__version__} has no {providers[0]}, only {', '.join(built)}")
+        raise Refusal(f"ONNX Runtime {ort.__version__} has no {providers[0]}, only {', '.join(built)}")
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
@@ -189,14 +189,14 @@ def open_session(
         session = ort.InferenceSession(file, options, providers=configured, enable_fallback=0)
     except Exception as error:
         if libraries and (why := libraries.why_failed(ort, str(error))):
-            raise Refused(f"{providers[0]} did not start: {why}") from None
+            raise Refusal(f"{providers[0]} did not start: {why}") from None
         raise
     if session.get_providers()[0] != providers[0]:
         why = libraries and (libraries.no_driver(ort) or libraries.why_not_started(ort, provider_library(engine)))
         told = f": {why}" if why else ""
-        raise Refused(f"{providers[0]} did not start{told}; it would have run on {session.get_providers()[0]}")
+        raise Refusal(f"{providers[0]} did not start{told}; it would have run on {session.get_providers()[0]}")
     if engine == "openvino" and not any(p.ep_name == OPENVINO for p in session.get_provider_graph_assignment_info()):
-        raise Refused("OpenVINO computes no node of this model")
+        raise Refusal("OpenVINO computes no node of this model")
     return session
 
 
@@ -218,7 +218,7 @@ def engine_options(provider: str, precision: str, num_threads: int) -> dict[str,
     """As our Triton backend sets them for the generated configurations."""
     if provider == OPENVINO:
         if precision == "bf16" and not BF16_FLAGS & processor_flags():
-            raise Refused("BF16 needs a processor with amx_bf16 or avx512_bf16")
+            raise Refusal("BF16 needs a processor with amx_bf16 or avx512_bf16")
         cpu = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
         if num_threads:
             cpu["INFERENCE_NUM_THREADS"] = str(num_threads)
@@ -233,12 +233,12 @@ def engine_options(provider: str, precision: str, num_threads: int) -> dict[str,
 
 
 def tensorrt_options(precision: str, library: Path) -> dict[str, str]:
-    """As the version of TensorRT that the provider is linked with takes them. Raises Refused where it would compute in FP32."""
+    """As the version of TensorRT that the provider is linked with takes them. Raises Refusal where it would compute in FP32."""
     libraries = backend_file("cuda_libraries")
     try:
         flag = libraries.tensorrt_flag(precision.upper(), libraries.tensorrt_version(library), precision in TYPED)
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise Refusal(str(error)) from None
     return {flag: "1"} if flag else {}
 
 
@@ -269,7 +269,7 @@ def feed(nodes: list[Any], batch_size: int, inputs: str | None) -> dict[str, Any
 def made_up(rng: np.random.Generator, node: Any, num_rows: int) -> Any:
     """Random numbers in 0..1; ones for whole numbers, because 1 is a valid token id and a mask that hides nothing."""
     if node.type not in KINDS:
-        raise Refused(f"input {node.name!r} is {node.type}, for which there are no made-up numbers")
+        raise Refusal(f"input {node.name!r} is {node.type}, for which there are no made-up numbers")
     rest = [size if isinstance(size, int) else DYNAMIC_LENGTH for size in node.shape[1:]]
     shape = [num_rows, *rest] if node.shape else []
     kind = KINDS[node.type]

@@ -17,8 +17,8 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from serving.export.speed import EnginePython
-from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefused
-from serving.export.speed.worker import BF16_FLAGS, Refused, engine_options, processor_flags, tensorrt_options
+from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefusal
+from serving.export.speed.worker import BF16_FLAGS, Refusal, engine_options, processor_flags, tensorrt_options
 from serving.local.environments import ENGINES
 from serving.measure.machine import has_bf16
 from tests.home import in_users_cache
@@ -55,7 +55,7 @@ def test_it_opens_prepares_runs_and_closes(worker: WorkerProcess, here: EnginePy
     assert 0 < worker.ask(LIMIT_S, "prepare", name="it", batch_size=3)["seconds"] < LIMIT_S
     assert 0 < worker.ask(LIMIT_S, "turn", name="it", num_runs=10)["seconds"] < LIMIT_S
     assert worker.ask(LIMIT_S, "close", name="it") == {}
-    with pytest.raises(WorkerRefused, match="it"):
+    with pytest.raises(WorkerRefusal, match="it"):
         worker.ask(LIMIT_S, "turn", name="it", num_runs=1)
 
 
@@ -70,7 +70,7 @@ def test_it_opens_prepares_runs_and_closes(worker: WorkerProcess, here: EnginePy
 def test_an_engine_that_this_onnx_runtime_lacks_is_refused_and_never_a_slow_cpu(
     worker: WorkerProcess, fp32_file: Path, engine: str, reason: str
 ) -> None:
-    with pytest.raises(WorkerRefused, match=reason):
+    with pytest.raises(WorkerRefusal, match=reason):
         worker.ask(LIMIT_S, "open", **opening(fp32_file, engine=engine))
 
 
@@ -94,7 +94,7 @@ def test_it_times_batches_in_the_buffers_of_the_backend(
 def test_options_of_a_card_that_would_do_nothing_are_refused(
     worker: WorkerProcess, fp32_file: Path, how: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(WorkerRefused, match=reason):
+    with pytest.raises(WorkerRefusal, match=reason):
         worker.ask(LIMIT_S, "open", **opening(fp32_file, **how))
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line_and_the_worker_goes_on(
     worker: WorkerProcess, fp32_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "it.onnx").write_bytes(b"no model")
-    with pytest.raises(WorkerRefused) as refused:
+    with pytest.raises(WorkerRefusal) as refused:
         worker.ask(LIMIT_S, "open", **opening(tmp_path / "it.onnx"))
     assert "\n" not in str(refused.value)
     assert worker.ask(LIMIT_S, "open", **opening(fp32_file)) == {}
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line_and_the_worker_goes_on(
 
 def test_an_input_for_which_nothing_can_be_made_up_is_refused(worker: WorkerProcess, tmp_path: Path) -> None:
     worker.ask(LIMIT_S, "open", **opening(identity(tmp_path, TensorProto.STRING, ["n"])))
-    with pytest.raises(WorkerRefused, match=r"'x'.*made-up.*numbers"):
+    with pytest.raises(WorkerRefusal, match=r"'x'.*made-up.*numbers"):
         worker.ask(LIMIT_S, "prepare", name="it", batch_size=2)
 
 
@@ -154,7 +154,7 @@ def test_given_rows_of_another_shape_are_refused_by_the_model(
 ) -> None:
     np.savez(tmp_path / "rows.npz", image=np.zeros((3, 1, 9, 9), np.float32))
     worker.ask(LIMIT_S, "open", **opening(fp32_file, inputs=str(tmp_path / "rows.npz")))
-    with pytest.raises(WorkerRefused, match="image"):
+    with pytest.raises(WorkerRefusal, match="image"):
         worker.ask(LIMIT_S, "prepare", name="it", batch_size=2)
 
 
@@ -230,7 +230,7 @@ def test_tensorrt_is_told_a_precision_as_its_version_takes_it_or_not_timed(
 ) -> None:
     library = shared_library.write(tmp_path / "provider.so", linked)
     if told is None:
-        with pytest.raises(Refused, match=r"TensorRT 11 .*precision_mode BF16"):
+        with pytest.raises(Refusal, match=r"TensorRT 11 .*precision_mode BF16"):
             tensorrt_options(precision, library)
     else:
         assert tensorrt_options(precision, library) == told

@@ -26,7 +26,7 @@ from loadtest.gpu.conclusions import QUESTIONS
 from loadtest.gpu.ledger import Check, Entry, Ledger, Run, faults
 from loadtest.gpu.stages import Stage, run_stages
 from loadtest.gpu.stand_in import FAULTS
-from loadtest.gpu.unit import Found, Setup, Unit
+from loadtest.gpu.unit import Setup, Unit, UnitResult
 from loadtest.sending.sent_request import Shot
 from serving.measure.machine import Machine
 
@@ -51,9 +51,9 @@ def setup(folder: Path, ledger: Ledger, card: Card = CARD) -> Setup:
 
 
 def unit(name: str, seconds: float = 0.0, **found: Any) -> Unit:
-    def run() -> Found:
+    def run() -> UnitResult:
         time.sleep(seconds)
-        return Found(**found)
+        return UnitResult(**found)
 
     return Unit(name, run)
 
@@ -91,7 +91,7 @@ def test_what_failed_is_tried_again_and_what_failed_a_check_is_believed_by_nobod
     speed = EngineTime("resnet50", "fp16", "cuda", 1, 1, (0.1, 0.1, 0.1))
     bad = unit("rate", checks=(Check("band", False, "too fast"),), findings=Findings(speeds=(speed,)))
 
-    def cannot() -> Found:
+    def cannot() -> UnitResult:
         raise CannotMeasure("no card answers")
 
     is_done, ledger = ran(tmp_path, bad, Unit("asks", cannot))

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from loadtest.errors import PayloadError
 from loadtest.records import Payload
-from loadtest.sending.prepared import SENTENCES, Prepared, prepare
+from loadtest.sending.prepared import SENTENCES, RequestSource, prepare
 
 TEXT: dict[str, Any] = {
     "name": "words",
@@ -63,7 +63,9 @@ def net(repository: Path, **changes: Any) -> Path:
     return repository
 
 
-def made(data: str, metadata: dict[str, Any], folder: Path, repository: Path | None = None, **more: Any) -> Prepared:
+def made(
+    data: str, metadata: dict[str, Any], folder: Path, repository: Path | None = None, **more: Any
+) -> RequestSource:
     asked = Payload(data, more.pop("encoding", "json"), more.pop("batch_size", 1), **more)
     return prepare(asked, metadata["name"], metadata, folder, repository, seed=1)
 
