@@ -105,5 +105,8 @@ def test_the_site_names_every_page_once() -> None:
     outside = re.findall(r'^    "([\w.-]+\.md)": "(.+)",$', (ROOT / "scripts/docs_site.py").read_text("utf-8"), re.M)
     assert len(outside) > 10
     assert all((ROOT / source).is_file() for _, source in outside)
-    there = [*(page.name for page in (ROOT / "docs").glob("*.md")), *(page for page, _ in outside)]
+    there = [
+        *(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")),
+        *(page for page, _ in outside),
+    ]
     assert sorted(named) == sorted(there)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import openai
 import pytest
 import tiktoken
-from conftest import Gateway, Keys
+from conftest import ROOT, Gateway, Keys
 from langchain_openai import OpenAIEmbeddings
 
 TEXTS = ["red car", "a green tree", "blue"]
@@ -47,3 +50,12 @@ def test_where_ids_are_taken_the_default_gives_other_vectors(keyed: Gateway, key
     red_car = embeddings(keyed, keys.infer, check_embedding_ctx_length=False).embed_query("red car")
     assert not np.allclose(right, wrong)
     np.testing.assert_allclose(wrong, red_car, atol=1e-6)
+
+
+def test_the_tutorial_says_what_works(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "tutorials" / "embedder.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(block.replace("http://127.0.0.1:8080", gateway.url).replace('"minilm"', '"words"'), {})
+    cosines = json.loads(capsys.readouterr().out)
+    assert len(cosines) == 3
+    assert cosines[0] == 1.0
