@@ -98,9 +98,12 @@ def test_what_is_slow_to_greet_or_to_say_what_it_wants_is_not_waited_for(alone: 
     def number() -> float:
         return metric(alone.running, "tandem_connections", listener="grpc")
 
-    for begun in (b"", http2.PREFACE[:10], HELLO[:-3], HELLO + asked(1)[:20], HELLO + asked(1, 0)):
-        with socket.create_connection(("127.0.0.1", alone.port), timeout=60) as client:
-            client.sendall(begun)
+    with contextlib.ExitStack() as clients:
+        waiting = []
+        for begun in (b"", http2.PREFACE[:10], HELLO[:-3], HELLO + asked(1)[:20], HELLO + asked(1, 0)):
+            waiting.append(clients.enter_context(socket.create_connection(("127.0.0.1", alone.port), timeout=60)))
+            waiting[-1].sendall(begun)
+        for client in waiting:
             while client.recv(65_536):
                 pass
     wait_until(lambda: number() == 0, "none of them counts any more")
