@@ -338,8 +338,8 @@ class ScalingRules(Strict):
         default=300.0,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds for which fewer must do before a server of a pool that is always there goes: Kubernetes' own autoscaler waits "
-        "as long.",
+        description="Seconds at most for which fewer must do before a server of a pool that is always there goes: Kubernetes' own "
+        "autoscaler waits as long. Less where missing it for a cold start costs less.",
     )
     handover_s: float = Field(
         default=60.0,

@@ -7,9 +7,12 @@ waited out, and those that last are woken for at once. Rule: values in, values o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import inf
+
+import numpy as np
 
 from serving.scheduling.bridge import WINDOW_S
 
@@ -25,7 +28,7 @@ class Needs:
     """Of a pool's n-th server: how long it was needed each time, and how long not in between; newest last.
 
     `since`: when the need began that goes on, `last_at`: when it was last seen; None: there was none yet. `rate`: what a second of it costs
-    without the server, in the mean.
+    without the server, in the mean of `looks`; `idle`: what a second of having it costs while it is not needed.
     """
 
     lengths: tuple[float, ...] = ()
@@ -33,6 +36,8 @@ class Needs:
     since: float | None = None
     last_at: float | None = None
     rate: float | None = None
+    looks: int = 0
+    idle: float | None = None
 
     def is_on(self, now: float) -> bool:
         return self.last_at is not None and now - self.last_at < QUIET_S
@@ -48,13 +53,23 @@ def seen(it: Needs, now: float, most: int) -> Needs:
         return replace(it, since=now, last_at=now)
     if it.is_on(now):
         return replace(it, last_at=now)
-    return Needs(
-        (*it.lengths, it.last_at - it.since)[-most:] if most else (),
-        (*it.lulls, now - it.last_at)[-most:] if most else (),
-        now,
-        now,
-        it.rate,
+    return replace(
+        it,
+        lengths=(*it.lengths, it.last_at - it.since)[-most:] if most else (),
+        lulls=(*it.lulls, now - it.last_at)[-most:] if most else (),
+        since=now,
+        last_at=now,
     )
+
+
+MAX_LOOKS = 600  # over which the mean is taken: some ten bursts of a minute; a guess
+
+
+def costing(it: Needs, rate: float) -> Needs:
+    """It is missing at this look, which costs so much a second."""
+    looks = min(it.looks + 1, MAX_LOOKS)
+    before = it.rate or 0.0
+    return replace(it, rate=before + (rate - before) / looks, looks=looks)
 
 
 def observe(
@@ -70,30 +85,53 @@ def observe(
     return found
 
 
-def cost_of_bursts(wait_s: float, lengths: Iterable[float], cold_start_s: float, price: float, rate: float) -> float:
-    """Of all of them with this wait, beyond having had the server. `rate`: a second without it; `price`: of a wake."""
-    return sum(
-        rate * min(length, wait_s + cold_start_s) + price if length > wait_s else rate * length for length in lengths
-    )
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """A server is woken when a burst has lasted `wait_s`, and kept for `keep_s` after it. `cold`: what a burst costs that finds it cold."""
+
+    wait_s: float
+    keep_s: float
+    cold: float
 
 
-def wait_s(of: Needs, least_s: float, cold_start_s: float, price: float, rate: float) -> float:
-    """How long a burst lasts before waking pays, by those that were seen, of which there are enough."""
-    waits = (least_s, *(max(least_s, _beyond(length)) for length in of.lengths))
-    return min(waits, key=lambda it: (cost_of_bursts(it, of.lengths, cold_start_s, price, rate), it))
+def habit(of: Needs, least_s: float, cold_start_s: float, price: float, early: float = inf) -> Habit:
+    """What would have cost least over the bursts and lulls that were seen, of which there are enough.
 
-
-def keep_s(of: Needs, saving: float, price_of_cold: float) -> float:
-    """How long a server that is not needed is kept, by the lulls that were seen.
-
-    `saving`: a second without it; `price_of_cold`: what the next burst costs that finds it cold.
+    `price`: of a wake; `early`: of one so early that a burst finds it warm, as `price_of_early` tells.
     """
-    keeps = (QUIET_S, *(_beyond(lull) for lull in of.lulls))
+    costs = (price, _rounded(of.rate or 0.0), _rounded(of.idle or 0.0), early)
+    return _habit(of.lengths, of.lulls, least_s, cold_start_s, *costs)
 
-    def cost(keep: float) -> float:
-        return sum(saving * lull if lull <= keep else saving * keep + price_of_cold for lull in of.lulls)
 
-    return min(keeps, key=lambda it: (cost(it), it))
+@lru_cache(maxsize=4096)  # servers of a pool often have the same past, and it changes with a burst alone
+def _habit(
+    lengths: tuple[float, ...],
+    lulls: tuple[float, ...],
+    least_s: float,
+    cold_start_s: float,
+    price: float,
+    rate: float,
+    idle: float,
+    early: float,
+) -> Habit:
+    waits = np.array(sorted({least_s, *(max(least_s, _beyond(it)) for it in lengths)}))[:, None]
+    keeps = np.array(sorted({QUIET_S, *(_beyond(it) for it in lulls)}))[None, :]
+    cost = np.zeros((waits.size, keeps.size))
+    cold, is_warm = np.zeros_like(waits), np.zeros(cost.shape, bool)
+    for length, lull in 2 * tuple(zip(lengths, lulls, strict=True)):  # as if all of it came twice more
+        is_woken = length > waits
+        each = np.where(is_woken, rate * np.minimum(length, waits + cold_start_s) + price, rate * length)
+        cost += np.where(is_warm, 0.0, np.minimum(each, early))
+        cold += each / (2 * len(lengths))
+        is_warm |= is_woken | (early < each)
+        cost += np.where(is_warm, idle * np.minimum(lull, keeps), 0.0)
+        is_warm &= lull <= keeps
+    wait, keep = np.unravel_index(int(cost.argmin()), cost.shape)
+    return Habit(float(waits[wait, 0]), float(keeps[0, keep]), float(cold[wait, 0]))
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.2g}")
 
 
 def rhythm(of: Needs) -> tuple[float, float] | None:
@@ -104,18 +142,18 @@ def rhythm(of: Needs) -> tuple[float, float] | None:
     return min(lulls), max(lulls)
 
 
-def price_of_early(of: Needs, price: float, saving: float) -> float:
+def price_of_early(of: Needs, price: float) -> float:
     """Of waking so early that the next burst finds it warm; infinite where nobody knows when that comes."""
     lulls = rhythm(of)
-    return inf if lulls is None else price + saving * (lulls[1] - lulls[0] + SLACK_S)
+    return inf if lulls is None else price + (of.idle or 0.0) * (lulls[1] - lulls[0] + WINDOW_S + SLACK_S)
 
 
 def is_due(of: Needs, now: float, ahead_s: float) -> bool:
-    """Whether the next burst may come within `ahead_s`, by the rhythm of the last ones."""
+    """Whether the next burst may come within `ahead_s`, by the rhythm of the last ones; the meter of demand sees it a window late."""
     lulls = rhythm(of)
     if lulls is None or of.last_at is None or of.is_on(now):
         return False
-    return lulls[0] - ahead_s - SLACK_S <= now - of.last_at <= lulls[1] + SLACK_S
+    return lulls[0] - ahead_s - WINDOW_S - SLACK_S <= now - of.last_at <= lulls[1] + SLACK_S
 
 
 def _beyond(seconds: float) -> float:

@@ -182,7 +182,8 @@ class Shortage:
 class Mix:
     """Servers by pool; a pool's cards are those servers, `servers_per_card` on each. `price` is exact, of an hour.
 
-    `short`: servers' work that it cannot carry, each model on the pool where it takes least, and one at least for all of a model.
+    `undone`: servers' work that it cannot carry, each model on the pool where it takes least. `short`: the same by which mixes are
+    weighed, where all of a model is one server at least.
     No fleet that carries as much costs less than `bound_per_hour`; it is the price itself where the search was completed.
     """
 
@@ -190,6 +191,7 @@ class Mix:
     price: Decimal
     short: float
     bound_per_hour: float
+    undone: float = 0.0
 
     @property
     def price_per_hour(self) -> float:
@@ -273,7 +275,9 @@ def cheapest_mix(
         Decimal(0),
     )
     short = float(found.undone @ weights)
-    return Mix(replicas, price, short if short > EPSILON else 0.0, float(price) - (found.cost - found.bound))
+    undone = float(found.undone @ np.where(np.isfinite(least_work), least_work, 1.0)[is_there]) / max_load_ratio
+    bound = float(price) - (found.cost - found.bound)
+    return Mix(replicas, price, short, bound, undone) if short > EPSILON else Mix(replicas, price, 0.0, bound)
 
 
 def _of_a_pair(models: Sequence[ModelLoad], pools: Mapping[str, Supply], max_load_ratio: float) -> Mix | None:

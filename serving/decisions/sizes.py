@@ -1,9 +1,11 @@
-"""How many servers should each of many pools have now? The rules of `wake.py` where there are more than one CPU pool and one GPU pool.
+"""How many servers should each pool have now, and when does waking one pay? One function for any number of pools of all sizes.
 
-All pools of all sizes are weighed at once (`fleet.cheapest_mix`): a pool that would be cheaper is woken when staying has cost as much as
-its cold starts would, or after `patience_s` where the demand is more than there is; one that is not in the cheapest mix goes when keeping
-it has cost as much, and only when nothing is awaited that may replace it. What does not come is replaced at once, by the cheapest of the
-rest, and still asked for. Rule: of one CPU pool and one GPU pool it decides as `wake.next_target` does.
+All are weighed at once (`fleet.cheapest_mix`). Changing to the cheapest mix costs cold starts, so a pool is woken when staying has cost as
+much: the rule for renting skis, which never pays more than twice what knowing the future would have cost. Staying costs what is paid for,
+servers that are held for the next burst included, and the work that those which answer leave undone. Where the demand is more than could
+ever be done it is woken after `patience_s`; what the pool's past bursts say (`bursts.py`) is heard before either. One that is not in the
+cheapest mix goes when keeping it has cost as much, and only when nothing is awaited that may replace it. What does not come is replaced at
+once, by the cheapest of the rest, and still asked for. Rule: flapping is bounded by not sleeping, never by not waking.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from math import inf
 from typing import Literal
 
 from serving.decisions.break_even import break_even_load
-from serving.decisions.bursts import Needs, cost_of_bursts, is_due, keep_s, observe, price_of_early, wait_s
+from serving.decisions.bursts import QUIET_S, Habit, Needs, costing, habit, is_due, observe, price_of_early
 from serving.decisions.cold_start import ColdStart, measured_s
 from serving.decisions.demand import Demand, Demands
 from serving.decisions.fleet import (
@@ -139,6 +141,17 @@ def next_fleet(
     ideal = advised_mix(models, demands, was, sizes, rules)
     best = advised_mix(models, demands, had, replace(sizes, supplies=supplies), rules) if lacking else ideal
     staying = _with(had, models, supplies, sizes, rules)
+    worth = _worth(models, supplies, rules)
+    known_mixes = {tuple(had[name] for name in sorted(sizes.coming)): staying}
+
+    def bridge_of(numbers: Mapping[str, int]) -> Mix:
+        """What carries the rest beside those of them that answer."""
+        there = {name: min(numbers[name], demands[name].num_ready) for name in sorted(sizes.coming)}
+        key = tuple(there.values())
+        if key not in known_mixes:
+            known_mixes[key] = _with(there, models, supplies, sizes, rules)
+        return known_mixes[key]
+
     passed_s = max(0.0, now - old.at)
     is_short = staying.short > best.short + EPSILON
     short_s = old.short_s + passed_s if is_short else max(0.0, old.short_s - passed_s)
@@ -153,13 +166,16 @@ def next_fleet(
     fewer = [name for name in sizes.coming if cards(enough[name], it := supplies[name]) < cards(was[name], it)]
     cost, wakes = 0.0, tuple(at for at in old.wakes if at > now - HOUR_S)
     wanted = {name: was[name] for name in sizes.coming}
+    ready = {name: min(was[name], demands[name].num_ready) for name in sizes.coming}
+    rate = 0.0
+    if any(best.replicas[name] > ready[name] for name in sizes.coming):
+        rate = _rate(was, demands, staying, best, bridge_of(was), worth, sizes, rules)
+        needs = _rated(needs, best, ready, rate)
     if more:
-        cost = max(0.0, old.cost_of_staying) + saved
+        cost = max(0.0, old.cost_of_staying) + rate * passed_s
         is_replaced = bool(lacking - {it.pool for it in old.shortages})  # what was decided cannot be had
         price = _price_of_change(more, was, best, supplies, rules)
         would = (cost > 0 and cost >= price) or (is_short and short_s >= rules.patience_s)
-        rate = _rate(staying, best, supplies, rules)
-        needs = _rated(needs, best, was, rate)
         woken = [
             name
             for name in more
@@ -183,25 +199,32 @@ def next_fleet(
         price = _price_of_change(free, was, best, supplies, rules)
         saving = max(0.0, staying.price_per_hour - best.price_per_hour) / HOUR_S
         each = saving / max(1, sum(was[name] - enough[name] for name in fewer))
+        for name in fewer:
+            needs = _idled(needs, name, range(enough[name], was[name]), each)
         for name in free:
             kept = (
                 at + 1
                 for at in range(was[name] - 1, enough[name] - 1, -1)
-                if _is_kept(-cost >= price, now, _place(needs, name, at), supplies[name], each, rules)
+                if _is_kept(-cost >= price, now, _place(needs, name, at), supplies[name], rules.patience_s, rules)
             )
             wanted[name] = next(kept, enough[name])
+    elif next_one := _next_to_price(now, old.at, needs, was, supplies, sizes.coming):
+        with_it = _with(
+            {**{it: was[it] for it in sizes.coming}, next_one: was[next_one] + 1}, models, supplies, sizes, rules
+        )
+        idle = max(0.0, with_it.price_per_hour - best.price_per_hour) / HOUR_S
+        needs = _idled(needs, next_one, range(was[next_one], len(needs[next_one])), idle)
     if early := [name for name in sizes.coming if expected[name] > wanted[name]]:
         wanted |= {name: expected[name] for name in early}
         wakes = (*wakes, now)
     there = {name: min(number, demands[name].num_ready) for name, number in wanted.items()}
-    bridging = (
-        staying if there == {name: had[name] for name in there} else _with(there, models, supplies, sizes, rules)
-    ).replicas
+    bridging = bridge_of(wanted).replicas
     is_handed_over = any(wanted.values()) and there == wanted
     hold_s = rules.handover_s if is_handed_over else rules.cpu_hold_s
     steady = {name: supply for name, supply in supplies.items() if name not in sizes.coming}
-    needs = _steady_needs(needs, now, bridging, steady, rules)
-    low_since = _low_since(old, now, was, bridging, steady, hold_s)
+    needs = _steady_needs(needs, now, bridging, steady, worth, rules.max_bursts)
+    holds_s = {name: min(hold_s, _pays_for_s(supply, worth[name])) for name, supply in steady.items()}
+    low_since = _low_since(old, now, was, bridging, steady, holds_s)
     wanted |= {
         name: _steady(now, was[name], bridging[name], name in low_since, needs.get(name, ()), supply, rules)
         for name, supply in steady.items()
@@ -223,59 +246,90 @@ def next_fleet(
     )
 
 
-def _rate(staying: Mix, best: Mix, supplies: Mapping[str, Supply], rules: ScalingRules) -> float:
-    """What a second of staying costs, with what is not done meanwhile."""
-    dearest = max(it.price_per_hour for it in supplies.values())
-    undone = max(0.0, staying.short - best.short) * dearest * rules.undone_ratio
-    return (max(0.0, staying.price_per_hour - best.price_per_hour) + undone) / HOUR_S
+PRICED_EVERY_S = 10.0  # what a pool's next server would cost that is not needed now
 
 
-LEARN_RATIO = 0.1  # of what a look says: a burst has tens of them; a guess
+def _next_to_price(
+    now: float,
+    before: float,
+    needs: Mapping[str, tuple[Needs, ...]],
+    was: Mapping[str, int],
+    supplies: Mapping[str, Supply],
+    coming: Iterable[str],
+) -> str | None:
+    """One pool after the other, of those that had bursts and could have a server more."""
+    slot = int(now / PRICED_EVERY_S)
+    known = [it for it in sorted(coming) if len(needs.get(it, ())) > was[it] and was[it] < supplies[it].max_replicas]
+    return known[slot % len(known)] if known and slot != int(before / PRICED_EVERY_S) else None
+
+
+def _rate(
+    was: Mapping[str, int],
+    demands: Demands,
+    staying: Mix,
+    best: Mix,
+    bridge: Mix,
+    worth: Mapping[str, float],
+    sizes: Sizes,
+    rules: ScalingRules,
+) -> float:
+    """What a second costs more than it would with the best mix: of servers that are paid for, and of what those that answer leave undone.
+
+    What nobody could do, however long it is waited for, counts as a server's work at least, as the mixes have it. `bridge`: what would
+    carry the rest beside the servers that answer.
+    """
+    supplies = sizes.supplies
+    paid = sum(cards(number, supplies[name]) * supplies[name].price_per_hour for name, number in was.items())
+    charge = max(it.price_per_hour for it in supplies.values()) * rules.undone_ratio / HOUR_S
+    late = sum(
+        worth[name] * max(0, bridge.replicas[name] - demands[name].num_ready)
+        for name in supplies
+        if name not in sizes.coming
+    )
+    undone = max(0.0, bridge.undone - best.undone) * charge + late
+    never = max(0.0, staying.price_per_hour - best.price_per_hour) / HOUR_S
+    never += max(0.0, staying.short - best.short) * charge
+    return max(never, (paid - best.price_per_hour) / HOUR_S + undone)
 
 
 def _rated(
-    needs: Mapping[str, tuple[Needs, ...]], best: Mix, was: Mapping[str, int], rate: float
+    needs: Mapping[str, tuple[Needs, ...]], best: Mix, ready: Mapping[str, int], rate: float
 ) -> Mapping[str, tuple[Needs, ...]]:
-    """With what each server that is missing costs a second, of those that would come."""
-    missing = {name: range(was[name], it) for name, it in best.replicas.items() if name in needs and it > was[name]}
+    """With what each server that is missing costs a second, of those that would come or are on their way."""
+    missing = {
+        name: range(it, best.replicas[name]) for name, it in ready.items() if name in needs and best.replicas[name] > it
+    }
     each, found = rate / max(1, sum(map(len, missing.values()))), dict(needs)
     for name, places in missing.items():
-        found[name] = tuple(
-            replace(it, rate=each if it.rate is None else it.rate + LEARN_RATIO * (each - it.rate))
-            if at in places
-            else it
-            for at, it in enumerate(needs[name])
-        )
+        found[name] = tuple(costing(it, each) if at in places else it for at, it in enumerate(needs[name]))
     return found
 
 
+def _habit(need: Needs, supply: Supply, least_s: float, rules: ScalingRules) -> Habit:
+    price = _price_of_one(supply, rules)
+    return habit(need, least_s, supply.cold_start_s, price, price_of_early(need, price))
+
+
 def _price_of_one(supply: Supply, rules: ScalingRules) -> float:
-    """Of waking one server and of the least time that it stays."""
+    """Of waking one server and of the time that it must stay beyond the least that any is kept."""
     billed_s = supply.cold_start_s + supply.consolidation_s
-    return supply.price_per_hour / HOUR_S * (rules.change_ratio * billed_s + max(rules.hold_s, supply.min_billing_s))
+    stays_s = max(0.0, max(rules.hold_s, supply.min_billing_s) - QUIET_S)
+    return supply.price_per_hour / HOUR_S * (rules.change_ratio * billed_s + stays_s)
 
 
 def _has_lasted(would: bool, now: float, need: Needs, supply: Supply, least_s: float, rules: ScalingRules) -> bool:
     """Whether to wake it now. `would`: by prices and patience alone, which count until two bursts were seen, and beyond all that were."""
     if not need.is_known or need.rate is None or need.since is None:
         return would
-    wait = wait_s(need, least_s, supply.cold_start_s, _price_of_one(supply, rules), need.rate)
+    wait = _habit(need, supply, least_s, rules).wait_s
     return now - need.since >= wait and (would or any(length > wait for length in need.lengths))
 
 
-def _is_kept(would_go: bool, now: float, need: Needs, supply: Supply, saving: float, rules: ScalingRules) -> bool:
+def _is_kept(would_go: bool, now: float, need: Needs, supply: Supply, least_s: float, rules: ScalingRules) -> bool:
     """Whether to keep it for the next burst. `would_go`: by prices alone, which count until two bursts were seen."""
     if not need.is_known or need.rate is None or need.last_at is None:
         return not would_go
-    early = price_of_early(need, _price_of_one(supply, rules), supply.price_per_hour / HOUR_S)
-    return now - need.last_at < keep_s(need, saving, min(early, _price_of_cold(need, supply, rules)))
-
-
-def _price_of_cold(need: Needs, supply: Supply, rules: ScalingRules) -> float:
-    """What a burst costs in the mean that finds it cold."""
-    price, rate = _price_of_one(supply, rules), need.rate or 0.0
-    wait = wait_s(need, rules.patience_s, supply.cold_start_s, price, rate)
-    return cost_of_bursts(wait, need.lengths, supply.cold_start_s, price, rate) / len(need.lengths)
+    return now - need.last_at < _habit(need, supply, least_s, rules).keep_s
 
 
 def _expected(now: float, known: Sequence[Needs], supply: Supply, rules: ScalingRules) -> int:
@@ -286,10 +340,18 @@ def _expected(now: float, known: Sequence[Needs], supply: Supply, rules: Scaling
             continue
         if not need.is_known or not is_due(need, now, supply.cold_start_s):
             break
-        if price_of_early(need, price, supply.price_per_hour / HOUR_S) >= _price_of_cold(need, supply, rules):
+        if price_of_early(need, price) >= _habit(need, supply, rules.patience_s, rules).cold:
             break
         found = at + 1
     return found
+
+
+def _idled(
+    needs: Mapping[str, tuple[Needs, ...]], name: str, places: range, idle: float
+) -> Mapping[str, tuple[Needs, ...]]:
+    """With what it costs to have these servers while they are not needed."""
+    known = needs.get(name, ())
+    return {**needs, name: tuple(replace(it, idle=idle) if at in places else it for at, it in enumerate(known))}
 
 
 def _place(needs: Mapping[str, tuple[Needs, ...]], name: str, at: int) -> Needs:
@@ -297,17 +359,32 @@ def _place(needs: Mapping[str, tuple[Needs, ...]], name: str, at: int) -> Needs:
     return known[at] if at < len(known) else Needs()
 
 
+def _worth(models: Sequence[ModelLoad], supplies: Mapping[str, Supply], rules: ScalingRules) -> dict[str, float]:
+    """What a second of a server's work costs that is not done, by pool: a slow server's is less than that of one which does more."""
+    charge = max(it.price_per_hour for it in supplies.values()) * rules.undone_ratio / HOUR_S
+    found = {}
+    for name in supplies:
+        here = [it.servers for it in models if name in it.servers]
+        work = sum(it[name] for it in here)
+        found[name] = charge * (sum(min(it.values()) for it in here) / work if work > 0 else 1.0)
+    return found
+
+
 def _steady_needs(
     needs: Mapping[str, tuple[Needs, ...]],
     now: float,
     needed: Mapping[str, int],
     steady: Mapping[str, Supply],
-    rules: ScalingRules,
+    worth: Mapping[str, float],
+    max_bursts: int,
 ) -> Mapping[str, tuple[Needs, ...]]:
-    found = dict(observe(needs, now, {name: needed[name] for name in steady}, rules.max_bursts))
+    found = dict(observe(needs, now, {name: needed[name] for name in steady}, max_bursts))
     for name, supply in steady.items():
-        rate = supply.price_per_hour * rules.undone_ratio / HOUR_S
-        found[name] = tuple(it if it.rate == rate else replace(it, rate=rate) for it in found.get(name, ()))
+        idle = supply.price_per_hour / HOUR_S
+        found[name] = tuple(
+            it if (it.rate, it.idle) == (worth[name], idle) else replace(it, rate=worth[name], idle=idle)
+            for it in found.get(name, ())
+        )
     return found
 
 
@@ -325,14 +402,19 @@ def _steady(
         )
         needed = next(late, needed)
     else:
-        saving = supply.price_per_hour / HOUR_S
         kept = (
             at + 1
             for at in range(was - 1, needed - 1, -1)
-            if (_is_kept(not is_held, now, known[at], supply, saving, rules) if at < len(known) else is_held)
+            if (_is_kept(not is_held, now, known[at], supply, 0.0, rules) if at < len(known) else is_held)
         )
         needed = next(kept, needed)
     return max(needed, within(supply, _expected(now, known, supply, rules)))
+
+
+def _pays_for_s(supply: Supply, worth: float) -> float:
+    """How long to have a server costs no more than to miss it for a cold start."""
+    price = supply.price_per_hour / HOUR_S
+    return supply.cold_start_s * (1 + worth / price) if price > 0 else inf
 
 
 def _low_since(
@@ -341,11 +423,11 @@ def _low_since(
     was: Mapping[str, int],
     needed: Mapping[str, int],
     steady: Mapping[str, Supply],
-    hold_s: float,
+    holds_s: Mapping[str, float],
 ) -> dict[str, float]:
     """Pools that are always there and keep their servers, though fewer would do: since when."""
     low = {name: old.low_since.get(name, now) for name in steady if needed[name] < was[name]}
-    return {name: since for name, since in low.items() if now - since < max(hold_s, steady[name].min_billing_s)}
+    return {name: since for name, since in low.items() if now - since < max(holds_s[name], steady[name].min_billing_s)}
 
 
 def within(supply: Supply, number: int) -> int:

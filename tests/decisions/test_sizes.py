@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from serving.decisions.cold_start import ColdStart
 from serving.decisions.demand import Demand, Demands
-from serving.decisions.fleet import Load, Supply
+from serving.decisions.fleet import Supply
 from serving.decisions.sizes import (
     LEAST_GIVE_UP_S,
     FleetTarget,
@@ -21,7 +18,6 @@ from serving.decisions.sizes import (
     model_loads,
     next_fleet,
 )
-from serving.decisions.wake import Target, next_target
 from serving.settings import ScalingRules
 
 CPU = Supply(0.2, 1, 40)
@@ -163,40 +159,3 @@ def test_of_sizes_that_nobody_has_seen_one_server_of_one_is_tried() -> None:
         assert target.replicas["l4"] <= 1
         assert target.replicas["a100"] <= 1
     assert target.replicas["l4"] == 1
-
-
-WALKS = settings(max_examples=60 if os.environ.get("THOROUGH") else 15, deadline=None)
-TENTHS = st.integers(0, 120)
-
-
-@st.composite
-def walks(draw: st.DrawFn) -> Iterator[tuple[float, float, float, float]]:
-    """CPU servers' work, GPU servers' alone, CPU servers' alone, and for how long."""
-    legs = draw(
-        st.lists(
-            st.tuples(TENTHS, st.sampled_from([0, 0, 3]), st.sampled_from([0, 0, 5]), st.integers(1, 80)), max_size=5
-        )
-    )
-    return iter([(a / 10, b / 10, c / 10, s) for a, b, c, s in legs])
-
-
-@WALKS
-@given(walks(), st.integers(1, 40), st.integers(5, 90), st.sampled_from([0.0, 100.0]))
-def test_of_one_cpu_pool_and_one_gpu_pool_it_decides_as_wake_does(
-    walk: Iterator[tuple[float, float, float, float]], price: int, cold_s: int, billing_s: float
-) -> None:
-    cpu, gpu = Supply(0.2, 1, 30), Supply(price / 10, 0, 4, float(cold_s), billing_s, has_gpu=True)
-    sizes = Sizes({"cpu": cpu, "gpu": gpu}, frozenset({"gpu"}))
-    rules = ScalingRules(hold_s=20.0, cpu_hold_s=30.0, handover_s=10.0, max_bursts=0)
-    pair, fleet, ready, now = Target(1, 0), FleetTarget({"cpu": 1, "gpu": 0}), 0, 0.0
-    came: list[int] = []
-    for servers, gpu_only, cpu_only, seconds in walk:
-        for _ in range(int(seconds)):
-            now += 1.0
-            came = [*came[-20:], pair.gpu]
-            ready = min(came[0], pair.gpu)  # there after 20 s, so that none is given up
-            load = Load(servers + cpu_only, servers / 10 + gpu_only, gpu_only, cpu_only)
-            demands = {"cpu": Demand(load.cpu, cpu_only, 1), "gpu": Demand(load.gpu, gpu_only, ready)}
-            pair = next_target(pair, now, load, cpu, gpu, ready, rules)
-            fleet = next_fleet(fleet, now, demands, sizes, rules)
-            assert fleet.replicas == {"cpu": pair.cpu, "gpu": pair.gpu}

@@ -101,7 +101,7 @@ def _flow(options: SimulateOptions, setting: Setting, traffic: Traffic) -> int:
     rules, first = setting.wake, flow.first_of(work, sizes, setting.wake)
     rule = {"tandem": flow.by_scaler(sizes, rules, first), **rivals(sizes, first, rules.max_load_ratio)}
     outcomes = [flow.play(name, work, sizes, rules, wanted, first) for name, wanted in rule.items()]
-    best = flow.optimum(work, sizes, rules, traffic.arrivals.duration_s)
+    best = flow.optimum(work, sizes, rules, traffic.arrivals.duration_s, first)
     said: dict[str, float] = {}
     if options.recommend:
         advised, outcome = flow.recommended(work, sizes, rules)

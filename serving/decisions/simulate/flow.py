@@ -167,14 +167,18 @@ def _undone(work: Floats, ready: Floats, max_load_ratio: float) -> Floats:
     return undone
 
 
-def optimum(flow: Flow, sizes: Sizes, rules: ScalingRules, duration_s: float) -> FlowOutcome:
-    """The least that could be charged, with all known beforehand. Cards are paid for from a cold start before they answer."""
+def optimum(flow: Flow, sizes: Sizes, rules: ScalingRules, duration_s: float, first: Mapping[str, int]) -> FlowOutcome:
+    """The least that could be charged, with all known beforehand and the servers that are there at `first`.
+
+    Servers are paid for from a cold start before they answer, and none more than the first answers earlier than that.
+    """
     supplies = list(sizes.supplies.values())
     work = _slots(np.stack([flow[pool] for pool in sizes.supplies]))
     with np.errstate(invalid="ignore"):
         peaks = np.nanmax(np.where(np.isfinite(work), work, 0.0), axis=1) / rules.max_load_ratio
     most = [
-        min(it.max_replicas, max(it.min_replicas, whole(float(peak)))) for it, peak in zip(supplies, peaks, strict=True)
+        min(it.max_replicas, max(it.min_replicas, whole(float(peak)), first[name]))
+        for (name, it), peak in zip(sizes.supplies.items(), peaks, strict=True)
     ]
     shape = tuple(top - it.min_replicas + 1 for it, top in zip(supplies, most, strict=True))
     if math.prod(shape) > MAX_STATES:
@@ -187,13 +191,17 @@ def optimum(flow: Flow, sizes: Sizes, rules: ScalingRules, duration_s: float) ->
         it.price_per_hour * (it.cold_start_s + it.consolidation_s) / HOUR_S / it.servers_per_card for it in supplies
     ]
     charge = rules.undone_ratio * max(it.price_per_hour for it in supplies) * SLOT_S / HOUR_S
-    best: Floats = np.zeros(shape)
+    began = [n > first[name] for n, name in zip(grid, sizes.supplies, strict=True)]
+    best: Floats = np.where(np.logical_or.reduce(began), np.inf, 0.0)
     for slot in range(work.shape[1]):
         for axis, start in enumerate(starts):
             best = _after_changes(best, axis, start)
         each = work[:, slot]
         least = float(each.min()) / rules.max_load_ratio
         best = best + price
+        for more, it in zip(began, supplies, strict=True):
+            if (slot + 1) * SLOT_S <= it.cold_start_s:
+                best = np.where(more, np.inf, best)
         if least > 0:
             done = sum(n * (rules.max_load_ratio / w) for n, w in zip(grid, each, strict=True))
             best = best + np.clip(1.0 - done, 0.0, 1.0) * (least * charge)

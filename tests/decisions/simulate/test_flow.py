@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise, product
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +29,30 @@ CPU, GPU = Supply(0.2, 0, 1, 20.0), Supply(1.0, 0, 2, 60.0, consolidation_s=15.0
 SIZES = Sizes({"cpu": CPU, "gpu": GPU}, frozenset({"gpu"}))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_optimum_is_the_least_of_all_ways(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "first"), [(0, (1, 2)), (1, (0, 0)), (2, (0, 1)), (3, (1, 0))])
+def test_the_optimum_is_the_least_of_all_ways_from_the_servers_that_are_there(
+    seed: int, first: tuple[int, int]
+) -> None:
     work = np.random.default_rng(seed).choice([0.0, 0.5, 4.0, 12.0], 5)
     flow = flow_of(list(np.repeat(work, int(SLOT_S))), {"cpu": 1.0, "gpu": 10.0})
 
     def charged(numbers: tuple[tuple[int, int], ...]) -> float:
         total = 0.0
-        for (cpu, gpu), each in zip(numbers, work, strict=True):
+        for slot, ((cpu, gpu), each) in enumerate(zip(numbers, work, strict=True)):
+            at = (slot + 1) * SLOT_S
+            if (cpu > first[0] and at <= CPU.cold_start_s) or (gpu > first[1] and at <= GPU.cold_start_s):
+                return inf
             needed = each / 10 / RULES.max_load_ratio
             done = (cpu / 10 + gpu) / needed if needed else 1.0
             undone = RULES.undone_ratio * max(0.0, 1 - done) * min(needed, needed * 10)
             total += (0.2 * cpu + gpu + undone) * SLOT_S / HOUR_S
-        for (cpu, gpu), (next_cpu, next_gpu) in pairwise(numbers):
+        for (cpu, gpu), (next_cpu, next_gpu) in pairwise((first, *numbers)):
             total += (0.2 * 20 * max(0, next_cpu - cpu) + 75 * max(0, next_gpu - gpu)) / HOUR_S
         return total
 
     ways = product(product(range(2), range(3)), repeat=5)
-    assert optimum(flow, SIZES, RULES, 50.0).charged == pytest.approx(min(map(charged, ways)))
+    found = optimum(flow, SIZES, RULES, 50.0, dict(zip(("cpu", "gpu"), first, strict=True)))
+    assert found.charged == pytest.approx(min(map(charged, ways)))
 
 
 def test_no_rule_is_charged_less_than_the_optimum_and_recommended_ones_no_more_than_those_there_are() -> None:
@@ -53,7 +60,7 @@ def test_no_rule_is_charged_less_than_the_optimum_and_recommended_ones_no_more_t
     work = np.repeat(generator.choice([0.2, 6.0], 6), 50)
     flow = flow_of(list(work), {"cpu": 1.0, "gpu": 10.0})
     first = first_of(flow, SIZES, RULES)
-    best = optimum(flow, SIZES, RULES, 300.0)
+    best = optimum(flow, SIZES, RULES, 300.0, first)
     all_of_them = {"tandem": by_scaler(SIZES, RULES, first), **rivals(SIZES, first, RULES.max_load_ratio)}
     found = {name: play(name, flow, SIZES, RULES, rule, first) for name, rule in all_of_them.items()}
     assert all(regret(it, best) >= 0.98 for it in found.values()), "a slot of ten seconds hides a little"
