@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import serving
+from scripts import release
 from serving.ports import free_ports
 from tests.cluster.bed.build import built as bed_programs
 from tests.cluster.bed.cluster import Bed
@@ -119,3 +121,43 @@ def test_the_chart_installs_out_of_the_registry_with_the_images_that_were_pushed
         assert container["image"] == f"{registry}/team/tandem-gateway@{released['pushed']['gateway']['digest']}"
         (chart,) = json.loads(bed.helm("list", "--namespace=published", "--output=json"))
         assert chart["chart"] == f"tandem-{serving.__version__}"
+
+
+@pytest.mark.skipif(not shutil.which("cosign"), reason="cosign is not here")
+def test_what_was_pushed_is_signed_and_what_is_said_of_an_image_is_attested(
+    registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chart stands for an image, which takes minutes to build."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("COSIGN_PASSWORD", "test"), ("HELM", str(bed_programs().helm)), ("COSIGN_KEY", "cosign.key")):
+        monkeypatch.setenv(name, value)
+    subprocess.run(["cosign", "generate-key-pair"], check=True, capture_output=True)
+    monkeypatch.setattr(release, "OUT", tmp_path)
+    ours = release.Release(f"{registry}/signed", release.Source("0" * 40, False, ""))
+    chart = ours.push_chart()
+    image = release.Pushed("gateway", chart.reference, chart.digest)
+    sbom = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": []}
+    (ours.out / "tandem-gateway.sbom.json").write_text(json.dumps(sbom))
+    statement = release.provenance(image, ours.source, ours.base, ours.began, {})
+    (ours.out / "tandem-gateway.provenance.json").write_text(json.dumps(statement))
+    ours.pushed.append(image)
+    ours.sign()
+    plain = [
+        "--key",
+        "cosign.pub",
+        "--insecure-ignore-tlog",
+        "--allow-http-registry",
+        f"{image.repository}@{image.digest}",
+    ]
+    signed = subprocess.run(["cosign", "verify", *plain], capture_output=True, text=True, check=True)
+    assert chart.digest in signed.stdout
+    attested = {}
+    for kind in ("cyclonedx", "slsaprovenance1"):
+        words = ["cosign", "verify-attestation", "--type", kind, *plain]
+        found = subprocess.run(words, capture_output=True, text=True, check=True)
+        attested[kind] = json.loads(base64.b64decode(json.loads(found.stdout.splitlines()[0])["payload"]))["predicate"]
+    assert attested["cyclonedx"]["bomFormat"] == "CycloneDX"
+    (commit,) = attested["slsaprovenance1"]["buildDefinition"]["resolvedDependencies"]
+    assert commit["digest"] == {"gitCommit": "0" * 40}
+    other = ["cosign", "verify", *plain[:-1], f"{image.repository}@sha256:{'0' * 64}"]
+    assert subprocess.run(other, capture_output=True).returncode != 0
