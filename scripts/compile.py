@@ -3,7 +3,7 @@
     .venv/bin/python scripts/compile.py                           for this environment
     python scripts/compile.py --prefix /opt/venv --source FOLDER  for another one of the same Python, in which serving/ is in FOLDER
 
-Without a C compiler or Python's headers nothing is compiled and nothing is wrong. Where mypyc is not installed it comes from the registry
+Where that cannot be done, it says why, and nothing is wrong: the sources run. Where mypyc is not installed it comes from the registry
 for this once. Takes 15 s of CPU.
 """
 
@@ -39,8 +39,8 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as name:
         done = _compile(options.source, Path(name))
-        if done is None:
-            return 3
+        if done is None:  # slower, and as right
+            return 0
         shutil.rmtree(found.parent, ignore_errors=True)  # of earlier sources
         found.parent.mkdir(parents=True)
         half = found.with_suffix(".half")
@@ -64,6 +64,7 @@ def _compile(source: Path, work: Path) -> Path | None:
         tools = work / "tools"
         pip = [sys.executable, "-m", "pip", "install", "-q", "--target", tools, "-c", HERE / "constraints.txt"]
         if subprocess.run([*pip, "mypy", "setuptools"], check=False).returncode:
+            print("tandem: decides in Python, at half the speed: mypyc cannot be installed", file=sys.stderr)
             return None
         environment["PYTHONPATH"] = str(tools)
     sources = work / "sources"
