@@ -75,7 +75,7 @@ def test_the_tables_name_verbs_and_options_that_there_are() -> None:
 )
 def test_a_verb_of_many_options_has_each_in_a_group(path: str) -> None:
     named = {name for names in GROUPS[path].values() for name in names}
-    assert {it.name for it in VERBS[path].params if isinstance(it, click.Option)} - named <= {"as_json"}
+    assert {it.name for it in VERBS[path].params if isinstance(it, click.Option)} - named <= {"as_json", "form"}
 
 
 def test_every_verb_that_tells_a_result_tells_it_as_json() -> None:
@@ -120,3 +120,16 @@ def test_python_m_serving_is_tandem() -> None:
     command = [sys.executable, "-m", "serving", "up", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == tandem("up", "--help").stdout.split()
+
+
+@pytest.mark.parametrize("verb", [("models",), ("status",), ("models", "show", "digits")])
+def test_o_json_is_json_wherever_it_stands_and_table_is_what_is_printed_without(
+    verb: tuple[str, ...], tmp_path: Path
+) -> None:
+    state = {"TANDEM_STATE": str(tmp_path)}
+    as_json = tandem(*verb, "--json", **state)
+    assert json.loads(as_json.stdout)["version"] == 1
+    assert tandem(*verb, "-o", "json", **state).stdout == as_json.stdout
+    assert tandem(*verb, "-o", "table", **state).stdout == tandem(*verb, **state).stdout != as_json.stdout
+    for words in (("-o", "table", "--json"), ("--json", "-o", "table"), ("-o", "yaml")):
+        assert tandem(*verb, *words, **state).returncode == 2

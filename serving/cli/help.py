@@ -137,21 +137,34 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             *("instances", "threads", "queue_delay_us", "max_batch", "batch_buckets", "bucket_lengths", "cuda_option"),
         ),
     },
+    "tandem campaign run": {
+        "What is measured": (
+            "url",
+            "duration_s",
+            "warmup_s",
+            "repeats",
+            "model_repository",
+            "only",
+            "is_quick",
+            "is_yes",
+        ),
+        "What comes of it": ("output", "fail_if", "form", "as_json"),
+    },
     "tandem verdict": {
         "What is asked of it": ("rate_rps", "rates", "p99", "batch_size", "data", "model_repository"),
         "What may be rented": (
-            *("prices", "instances", "min_replicas", "max_replicas", "max_price_per_hour", "headroom_ratio"),
+            *("prices", "instances", "like", "min_replicas", "max_replicas", "max_price_per_hour", "headroom_ratio"),
         ),
         "What is measured": ("profiles", "is_quick", "may_measure", "has_check", "is_yes"),
-        "What comes of it": ("output", "fail_if", "as_json"),
+        "What comes of it": ("output", "fail_if", "form", "as_json"),
     },
     "tandem plan": {
         "What is asked of it": ("rate_rps", "rates", "p99", "batch_size", "model", "profiles"),
         "What may be rented": (
-            *("prices", "instances", "min_replicas", "max_replicas", "max_price_per_hour", "headroom_ratio"),
+            *("prices", "instances", "like", "min_replicas", "max_replicas", "max_price_per_hour", "headroom_ratio"),
             *("gateway_per_hour", "minimise"),
         ),
-        "What comes of it": ("output", "as_json"),
+        "What comes of it": ("output", "form", "as_json"),
     },
     "tandem profile": {
         "What is measured": (
@@ -159,7 +172,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             *("has_search", "has_cold_start", "seconds", "is_yes"),
         ),
         "What is sent": ("p99", "batch_sizes", "rate_batch_sizes", "data", "encoding"),
-        "What comes of it": ("output", "as_json"),
+        "What comes of it": ("output", "form", "as_json"),
     },
     "tandem simulate": {
         "What arrives": (
@@ -167,7 +180,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             *("burst_lasting_s", "swing", "seed"),
         ),
         "What is simulated": ("policies", "flow", "recommend", "objective_s", "noise_ratio", "per_second"),
-        "What comes of it": ("picture", "as_json"),
+        "What comes of it": ("picture", "form", "as_json"),
     },
 }
 

@@ -22,7 +22,29 @@ MODEL_REPOSITORY = click.option(
 )
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def _note_form(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.meta["form"] = value
+
+
+def _is_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    if value and ctx.meta.get("form") == "table":
+        raise click.UsageError("--json and -o table: choose one")
+    return value or ctx.meta.get("form") == "json"
+
+
+def JSON(command: Any) -> Any:  # noqa: N802 - beside the options that are values
+    """`--json`, and as people know it `-o json` or `-o table`."""
+    form = click.option(
+        "-o",
+        "form",
+        type=click.Choice(["table", "json"]),
+        is_eager=True,
+        expose_value=False,
+        callback=_note_form,
+        help="How to print: in words and tables, or as --json.",
+    )
+    whole = click.option("--json", "as_json", is_flag=True, callback=_is_json, help="Print one JSON object.")
+    return whole(form(command))
 
 
 YES = click.option(
