@@ -7,6 +7,9 @@ Every error carries its facts as fields and builds its message from them. Two ta
 from __future__ import annotations
 
 import math
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class TandemError(Exception):
@@ -165,6 +168,20 @@ class VersionNotSupported(Unsupported):
 
 class Internal(RequestError):
     pass
+
+
+def without_frames(error: E) -> E:
+    """The same error, which forgets where it came from.
+
+    Frames hold what they worked on, whole bodies too. Where one of them knows the error, or anything that the error is kept in, both
+    would stay until garbage is looked for. So whoever has caught an error for good calls this.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        following = cause.__cause__ or cause.__context__
+        cause.__traceback__ = cause.__cause__ = cause.__context__ = None
+        cause = following
+    return error
 
 
 # class -> (HTTP status, value of Tandem-Error)

@@ -303,11 +303,10 @@ class Connection(asyncio.Protocol):
     def _refuse(self, rpc: Rpc, error: errors.RequestError) -> None:
         """One whose message is not read, or not further."""
         self._listener.partial.pop(rpc, None)
-        # Its frames know the RPC, which keeps the error: neither would be gone before garbage is looked for.
-        error.with_traceback(None)
         rpc.drop_partial()
         if rpc.method.is_inference:
             self._listener.counted(error)
+        errors.without_frames(error)
         if rpc.task is not None:
             rpc.fail(error)
         else:
@@ -415,6 +414,7 @@ class Connection(asyncio.Protocol):
             self._fail(rpc, errors.Internal("the gateway failed on this request; its log says why"))
         else:
             raise error
+        errors.without_frames(error)
 
     def _fail(self, rpc: Rpc, error: errors.RequestError) -> None:
         """An RPC's end without an answer, in the words of its error."""

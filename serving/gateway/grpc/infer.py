@@ -56,7 +56,7 @@ class GrpcInfer:
                 pieces.append(grpc_v2.with_parameters(as_text(exchange.receipt)))
                 yield grpc_v2.streamed(pieces)
             except errors.RequestError as error:
-                yield (_stream_error(message, self._inference.worded(error)),)
+                yield (_stream_error(message, self._inference.worded(errors.without_frames(error))),)
 
     async def _infer(self, message: bytes, rpc: Rpc, *, is_streamed: bool) -> tuple[Exchange, list[bytes]]:
         """The answer in pieces, and the exchange that is over. Raises RequestError, ClientLeft, or CancelledError."""

@@ -38,9 +38,10 @@ async def answer(app: App, request: Request) -> None:
     except asyncio.CancelledError:  # what is in flight when the time to stop is over
         exchange.give_up(stopping())
     except errors.RequestError as error:  # of the body that the app waited for
-        exchange.give_up(error)
-    except Exception:
+        exchange.give_up(errors.without_frames(error))
+    except Exception as error:
         log.exception("a request at %s failed", request.head.path)
+        errors.without_frames(error)
         exchange.give_up(errors.Internal("the gateway failed on this request; its log says why"))
     else:
         if not request.is_answered and not request.has_left:

@@ -304,8 +304,11 @@ class ClientConnection(asyncio.Protocol):
         self._skipped = None
         self._ignores_input = True
         self._unread = ()
-        if self._incoming is not None:
-            self._incoming.release()
+        if self._framing is not None:
+            self._framing.end()
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            incoming.release()
         waiting = {id(one): one for one in (self._current, *self._queue, self._arriving) if one is not None}
         self._current = self._arriving = None
         self._queue = ()

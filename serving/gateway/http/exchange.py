@@ -71,10 +71,11 @@ class Surface(ABC):
                     require_once(head.headers)
                 exchange.authenticate(head.by_name, endpoint.scope)
                 body, media_type, more, status_line, rest = await self.handle(exchange)
-        except ClientLeft:
+        except ClientLeft as left:
+            errors.without_frames(left)
             return
         except errors.RequestError as error:
-            await self._refuse(request, error)
+            await self._refuse(request, errors.without_frames(error))
             return
         except (
             asyncio.CancelledError
@@ -83,8 +84,9 @@ class Surface(ABC):
                 raise
             await self._refuse(request, stopping())
             return
-        except Exception:
+        except Exception as error:
             log.exception("a request at %s failed", head.path)
+            errors.without_frames(error)
             internal = errors.Internal("the gateway failed on this request; its log says why")
             await self._refuse(request, internal, close=True)
             return

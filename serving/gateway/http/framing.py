@@ -152,9 +152,18 @@ class Framing:
 
     def feed(self, data: bytes) -> list[Event]:
         """What it has in it; an error is the last."""
-        events = self._events = []
+        self._take(data)
+        events, self._events = self._events, []  # what has come is not held by a connection that waits for more
+        return events
+
+    def end(self) -> None:
+        """Nothing more will be fed. The parser knows us, so that neither would be gone before garbage is looked for."""
+        self._parser = None
+
+    def _take(self, data: bytes) -> None:
+        events = self._events
         if self.left and not (data := self._pass_by(data)):
-            return events
+            return
         self._read_size = len(data)
         self._is_split = self.has_begun or self._head_size > 0
         if self._is_split:
@@ -163,16 +172,15 @@ class Framing:
             self._read, self._next, self._is_line_next = data, 0, not self.is_in_body
         self._parse(data)
         if self.is_over:
-            return events
+            return
         if self.is_in_body:
             self._count_body(len(data))
         elif self.has_begun or not events:
             self._head_size += 0 if events else len(data)
             if self._head_size > self._limits.max_head_bytes:
                 self._refuse(self._too_large())
-            return events
+            return
         self._read = b""
-        return events
 
     # -- bodies that have not ended -----------------------------------------------------------------------------------
 
@@ -310,7 +318,7 @@ class Framing:
 
     def _refuse(self, error: errors.RequestError) -> None:
         self.is_over = True
-        self._events.append(error)
+        self._events.append(errors.without_frames(error))
 
 
 def _refusal(error: httptools.HttpParserError) -> errors.RequestError:

@@ -466,4 +466,5 @@ def _failure(task: asyncio.Task[Reply]) -> BaseException | None:
 
 def _ended(task: asyncio.Task[Reply]) -> None:
     _ending.discard(task)
-    _failure(task)  # nobody waits for it any more; how it ended is counted
+    if (error := _failure(task)) is not None:  # nobody waits for it any more; how it ended is counted
+        errors.without_frames(error)

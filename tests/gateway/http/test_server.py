@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,18 +13,21 @@ from typing import Any, cast
 
 import pytest
 import uvloop
+from httptools import HttpRequestParser  # type: ignore[import-untyped]
 
+from serving import errors
 from serving.gateway.http import connection as connection_module
 from serving.gateway.http.asgi import App, Receive, Scope, Send
 from serving.gateway.http.connection import ClientConnection, Intake, _Skipped
 from serving.gateway.http.connections import Connections
 from serving.gateway.http.endpoint import Endpoint
-from serving.gateway.http.framing import Head
+from serving.gateway.http.framing import Framing, Head
 from serving.gateway.http.server import Server
 from serving.gateway.listeners import listen
 from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
-from tests.gateway.odd_triton import until
+from tests.gateway.odd_triton import BODY, until
+from tests.gateway.wire import request, wire
 
 GET = b"GET / HTTP/1.1\r\nHost:a\r\n\r\n"
 LONG = 4 * 2**20
@@ -190,3 +194,32 @@ def test_nothing_is_said_to_a_client_that_left_while_its_refused_body_came() -> 
         assert timer.cancelled()
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [request(BODY, b"Connection: close")],
+        [request(b" " * 100_000 + BODY, b"Connection: close")[:50_000], b"not JSON"],
+        [request(BODY[:-1], b"Connection: close")],
+        [request(BODY, b"Content-Length: 7")],
+        [b"no HTTP\r\n\r\n"],
+        [b"POST /v2/repository/index HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n[]"],
+    ],
+    ids=["answered", "too slow", "refused", "two lengths", "no HTTP", "for the app"],
+)
+def test_a_connection_that_has_ended_is_gone_before_garbage_is_looked_for(pieces: list[bytes]) -> None:
+    async def run() -> list[object]:
+        async with wire(body_pause_s=0.1) as here:
+            await here.say(*pieces)
+            await until(lambda: here.num_connections == 0, "the connection has ended")
+            await asyncio.sleep(0)
+            kinds = (ClientConnection, Framing, HttpRequestParser, errors.RequestError)
+            return [one for one in gc.get_objects(generation=0) if isinstance(one, kinds)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert uvloop.run(run()) == []
+    finally:
+        gc.enable()

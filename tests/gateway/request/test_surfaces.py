@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,12 +22,15 @@ import uvloop
 from tritonclient.grpc import service_pb2 as pb
 
 from loadtest.bench.made_models import BESIDE, PREPROCESSING, SIZE
+from serving import errors
 from serving.gateway.app import Gateway
 from serving.gateway.classify.classifiers import Classifier
+from serving.gateway.fleet.upstream import Lost
 from serving.gateway.grpc.server import GrpcServer
 from serving.gateway.listeners import listen
 from serving.gateway.openai.embedders import Embedder
 from serving.gateway.request import route
+from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.serve import server_of
 from serving.ports import free_ports
 from serving.preprocessing.texts import TextTokenizer
@@ -309,7 +313,14 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
             assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
             await until(lambda: here.is_idle, "all is released")
 
-    on_every_surface(scene)
+    gc.collect()
+    gc.disable()
+    try:
+        on_every_surface(scene)
+        kept = [one for one in gc.get_objects(generation=0) if isinstance(one, (errors.RequestError, Lost, ClientLeft))]
+        assert [one for one in kept if one.__traceback__ is not None] == []  # whose frames hold bodies
+    finally:
+        gc.enable()
 
 
 TIMES = {
