@@ -79,7 +79,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`price` is exact, of an hour. `short`: the share of the load that it cannot carry."""
+    """`price` is exact, of an hour. `short`: the share of what both kinds do that it cannot carry, and servers of what only one does."""
 
     num_cpu: int
     num_gpu: int
@@ -100,7 +100,7 @@ def with_gpus(num_gpu: int, load: Load, cpu: Supply, gpu: Supply, max_load_ratio
     for_cpu, shared_ratio, only_short = _beside(num_gpu, load, max_load_ratio)
     num_cpu = min(max(whole(for_cpu), cpu.min_replicas), cpu.max_replicas)
     lacking = for_cpu - num_cpu
-    short = (shared_ratio * lacking / for_cpu if lacking > EPSILON else 0.0) + only_short
+    short = ((shared_ratio + load.cpu_only) * lacking / for_cpu if lacking > EPSILON else 0.0) + only_short
     return Fleet(num_cpu, num_gpu, num_cpu * exact(cpu.price_per_hour) + num_gpu * exact(gpu.price_per_hour), short)
 
 
@@ -299,7 +299,7 @@ def _of_a_pair(models: Sequence[ModelLoad], pools: Mapping[str, Supply], max_loa
         return None
     load = Load(on_cpu + cpu_only, on_gpu + gpu_only, gpu_only, cpu_only)
     found = cheapest(load, cpu, gpu, max_load_ratio)
-    if found.short > 0 or _beside(found.num_gpu, load, max_load_ratio)[0] > found.num_cpu + EPSILON:
+    if found.short > 0:
         return None
     replicas = {name: found.num_gpu if name == names[1] else found.num_cpu for name in pools}
     return Mix(replicas, found.price, 0.0, found.price_per_hour)

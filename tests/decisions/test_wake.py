@@ -122,6 +122,14 @@ def test_what_only_a_cpu_does_keeps_its_servers_whatever_the_gpus_take() -> None
     assert cheapest(Load(30.0, 0.0, 0.0, 30.0), CPU, GPU, 1.0).num_gpu == 0  # more than there is, and no GPU helps
 
 
+def test_what_only_a_cpu_does_is_short_where_there_are_too_few_whatever_gpus_there_are() -> None:
+    for num_gpu in (0, 4):
+        assert with_gpus(num_gpu, Load(30.0, 0.0, 0.0, 30.0), FIXED_CPU, GPU, 1.0).short == pytest.approx(26.0)
+    crowded = Load(7.0, 0.4, 0.0, 3.0)  # a GPU takes four of seven, and four CPU servers carry the rest
+    assert cheapest(crowded, FIXED_CPU, GPU, 1.0).num_gpu == 1
+    assert cheapest(crowded, FIXED_CPU, GPU, 1.0).short == 0.0
+
+
 @pytest.mark.parametrize(
     ("demand", "cpu", "gpu", "even"),
     [

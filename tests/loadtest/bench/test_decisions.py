@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtest.bench.decisions import MAX_REPLICAS, made_fleet, measure, plans
+from loadtest.bench.decisions import MAX_REPLICAS, NUM_LOOKS, decisions, made_fleet, measure, plans
 from serving.decisions.fleet import cheapest_mix
 
 
@@ -24,3 +24,6 @@ def test_fleets_are_planned_for_models_that_keep_their_pools_busy_and_can_be_car
     assert mix.short == 0
     assert sum(mix.replicas.values()) > 100
     assert len(plans(3, 5, 2).took_s) == 2
+    took_s = decisions(3, 5, 1)
+    assert len(took_s) == NUM_LOOKS
+    assert min(took_s) > 0
