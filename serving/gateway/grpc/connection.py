@@ -104,7 +104,9 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.began = self.heard_at = self._loop.time()
         self.pinged_at: float | None = None
-        self._sent_at = self.began  # LEAST_TAKEN_BYTES were, or there was nothing to send
+        self._sent_at: float | None = (
+            None  # LEAST_TAKEN_BYTES, or there was nothing to send before; None: there is nothing
+        )
         self._num_sent_bytes = 0  # since then
         self._head_awaited = 0, self.began  # frames that were whole when a head was awaited, and since when
         self._age_s = AGE_S * random.uniform(0.9, 1.1)
@@ -479,7 +481,9 @@ class Connection(asyncio.Protocol):
                 transport.write(b"".join(pieces))
             else:
                 transport.writelines(pieces)
-        if not self._http2.unsent_bytes or self._num_sent_bytes >= LEAST_TAKEN_BYTES:
+        if not self._http2.unsent_bytes:
+            self._sent_at = None
+        elif self._sent_at is None or self._num_sent_bytes >= LEAST_TAKEN_BYTES:
             self._sent_at, self._num_sent_bytes = self._loop.time(), 0
         if self._http2.unsent_bytes <= MAX_UNSENT_BYTES:
             self._let_go_on()
@@ -504,7 +508,7 @@ class Connection(asyncio.Protocol):
         if self._is_head_late(now):
             self._close()
         elif (self.pinged_at is not None and now - self.pinged_at > PONG_S) or (
-            self._http2.unsent_bytes and now - self._sent_at > UNTAKEN_S
+            self._sent_at is not None and now - self._sent_at > UNTAKEN_S
         ):
             self._abort()
         elif self._rpcs and self.pinged_at is None and now - self.heard_at > SILENT_S:

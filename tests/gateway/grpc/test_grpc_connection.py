@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serving import errors
+from serving.gateway.grpc import connection as connection_module
 from serving.gateway.grpc.connection import Connection, Listener
 from serving.gateway.grpc.rpc import Method, Rpc
 from serving.gateway.http.connections import Connections
@@ -122,6 +123,35 @@ def test_messages_that_wait_for_a_client_to_take_its_answers_are_counted_and_go_
     held, after = asyncio.run(run())
     assert held >= 10 * MESSAGE_BYTES
     assert after == 0
+
+
+@pytest.mark.parametrize(("taken_bytes", "is_kept"), [(0, False), (1, False), (5_000, True)])
+def test_who_hardly_takes_an_answer_is_cut_off(
+    taken_bytes: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LOOK_S", 0.05), ("UNTAKEN_S", 0.3), ("LEAST_TAKEN_BYTES", 4000)):
+        monkeypatch.setattr(connection_module, name, value)
+
+    async def long(content: bytes, _: Rpc) -> Sequence[Piece]:
+        return (bytes(2**20),)
+
+    async def run() -> bool:
+        here = listener(long)
+        connection = connected(here)
+        aborted = asyncio.Event()
+        assert isinstance(connection._transport, Wire)
+        connection._transport.abort = aborted.set  # type: ignore[method-assign]
+        await asyncio.sleep(0.5)  # nothing is there to be taken, however long
+        assert not aborted.is_set()
+        connection.data_received(begun("/unary", 1) + sent(1, message(10)))
+        for _ in range(20):  # a second
+            await asyncio.sleep(0.05)
+            if taken_bytes:
+                grants = (frame(http2.WINDOW_UPDATE, 0, on, taken_bytes.to_bytes(4)) for on in (0, 1))
+                connection.data_received(b"".join(grants))
+        return not aborted.is_set()
+
+    assert asyncio.run(run()) == is_kept
 
 
 def test_a_stream_whose_client_leaves_while_it_is_answered_ends() -> None:
