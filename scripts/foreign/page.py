@@ -34,7 +34,7 @@ scikit-learn's two. `python -m scripts.foreign.page write` makes this page from 
 writes (`ARGS="--json published-results/foreign-models.json"`).
 """
 CONDITIONS = """Other work kept the machine
-busy (on 2026-11-25 at a load average of 20 to 37), and the bench ran at a low priority: its wall seconds are no measure
+busy (on 2026-11-25 at a load average of 5 to 37), and the bench ran at a low priority: its wall seconds are no measure
 of Tandem; CPU seconds are those of all threads, the Triton that tries the model before it is published included.
 `peak MB` is the largest process of an export, as the system counts it, and MB is the folder of the FP32 variant. The
 framework's own run, making environments and fetching packages are not counted; BF16, which OpenVINO computes, was left
