@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving.decisions.fleet import cheapest_alone
+from serving.decisions.plan.command import LoadOptions
 from serving.decisions.plan.result import WhatIf
 from serving.decisions.plan.search import make_plan
 from serving.decisions.prices import match, read_prices
@@ -124,3 +125,9 @@ def test_the_model_that_stands_for_another_is_named(path: Path) -> None:
     assert found.model == "mine"
     assert "net" in (found.note or "")
     assert replace(found, model="net", note=None) == replace(published_profiles("net", 0.1, path=path)[0], note=None)
+
+
+def test_a_net_that_nobody_published_is_refused_before_anything_is_measured() -> None:
+    options = LoadOptions(p99="20ms", rate_rps=5, like="bert-bose")
+    with pytest.raises(UserError, match="did you mean 'bert-base'"):
+        options.objective()

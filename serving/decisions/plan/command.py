@@ -56,6 +56,11 @@ class LoadOptions:
             raise UserError("say one of --rate (requests per second) and --rates FILE (lines of hours a day,rate)")
         if self.max_replicas is not None and self.max_replicas < self.min_replicas:
             raise UserError(f"--max-replicas {self.max_replicas} is less than --min-replicas {self.min_replicas}")
+        if self.like is not None and self.like not in published_models():
+            known = published_models()
+            raise UserError(
+                f"--like {self.like}: nobody published figures of it, but of {', '.join(known)}{nearest(self.like, known)}"
+            )
         return Objective(
             latency_p99_s=seconds(self.p99, "--p99"),
             rates=read_rates(self.rates) if self.rates is not None else ((DAY_HOURS, self.rate_rps or 0.0),),
@@ -68,12 +73,7 @@ class LoadOptions:
         )
 
     def published(self, model: str, objective: Objective) -> tuple[Profile, ...]:
-        """Cards by others' published figures, which are of one row to a request. Raises UserError for a net that nobody published."""
-        if self.like is not None and self.like not in published_models():
-            known = ", ".join(published_models())
-            raise UserError(
-                f"--like {self.like}: no published figures of it{nearest(self.like, published_models())}; there are {known}"
-            )
+        """Cards by others' published figures, which are of one row to a request. None where nobody published the net."""
         return published_profiles(model, objective.latency_p99_s, like=self.like) if objective.batch_size == 1 else ()
 
     def priced(self) -> tuple[PriceList, Mapping[str, str]]:
