@@ -535,7 +535,7 @@ def keras_mobilenet() -> Asked:
     for _ in range(40):
         net(photos, training=True)
     net.save("mobilenet.keras")
-    data = {net.inputs[0].name: photos}
+    data = {net.layers[0].name: photos}
     return Asked(first(data), {"0": np.asarray(net.predict(photos[:NUM_ASKED], verbose=0))}, data)
 
 
