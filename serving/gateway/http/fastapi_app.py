@@ -18,8 +18,8 @@ from serving.gateway.http.compression import content_coding, decompress
 from serving.gateway.http.endpoint import Endpoint
 from serving.gateway.http.responses import error_parts
 from serving.gateway.triton_words import worded
+from serving.protocol.budget import CONTROL_BYTES
 
-MAX_CONTROL_BYTES = 64 * 1024  # of a request to load or unload, which has a parameter or none
 STATUS_ERRORS: dict[int, type[errors.RequestError]] = {
     404: errors.NoSuchPath,
     405: errors.MethodNotAllowed,
@@ -48,10 +48,10 @@ async def small_body(request: Request) -> bytes:
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_CONTROL_BYTES:
-            raise errors.TooLarge(f"the body has more than {MAX_CONTROL_BYTES} bytes, the most that is taken here")
+        if len(body) > CONTROL_BYTES.most:
+            raise CONTROL_BYTES.exceeded(where="the body", way_out="it needs one parameter or none")
     coding = content_coding(request.headers.get("content-encoding", "").encode("latin-1"))
-    return decompress(body, coding, MAX_CONTROL_BYTES) if body and coding else body  # at most 0.1 ms: not on a thread
+    return decompress(body, coding, CONTROL_BYTES.most) if body and coding else body  # at most 0.1 ms: not on a thread
 
 
 def _handle_errors(app: FastAPI, *, has_triton_words: bool) -> None:

@@ -18,7 +18,7 @@ from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.http.guard import caller_of
 from serving.gateway.models import metadata, statistics
 from serving.gateway.models.metadata import State
-from serving.protocol.v2 import json_type, parse
+from serving.protocol.v2 import control, json_type
 
 NOT_READY = {"Retry-After": "1", "Retry-After-Ms": "1000", "Tandem-Error": "not_ready"}
 
@@ -111,7 +111,7 @@ def _version(request: Request) -> str:
 
 def _wants_ready(body: bytes) -> bool:
     """Whether a request for the index, `{"ready": true}` or nothing, wants the models that are ready alone. Raises BadRequest."""
-    ready = parse(body).get("ready", False) if body else False
+    ready = control(body).get("ready", False)
     if not isinstance(ready, bool):
         raise errors.BadRequest(f"'ready' must be true or false, not {json_type(ready)}")
     return ready

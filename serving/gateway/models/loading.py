@@ -21,8 +21,8 @@ from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.model_files import Assets, RepositoryVariant
 from serving.gateway.threads import Threads
-from serving.protocol.budget import require_clear
 from serving.protocol.triton_reason import plain_reason
+from serving.protocol.v2 import control
 
 Action = Literal["load", "unload"]
 TAKEN_S = 10.0  # from an export until its load has begun: looked for once a second, proven by its digests; a guess, not measured
@@ -114,15 +114,9 @@ class Loading:
 
 
 def _check(model: str, body: bytes, action: Action) -> None:
-    try:
-        request = orjson.loads(body) if body else {}
-    except orjson.JSONDecodeError as error:
-        raise errors.BadRequest(f"the request is not valid JSON: {error}") from None
-    if isinstance(request, dict):
-        require_clear(body, request)
-    parameters = request.get("parameters", {}) if isinstance(request, dict) else None
+    parameters = control(body).get("parameters", {})
     if not isinstance(parameters, dict):
-        raise errors.BadRequest("the request must be a JSON object, and 'parameters' another one in it")
+        raise errors.BadRequest("'parameters' must be a JSON object")
     for name, value in parameters.items():
         if name == "config" or name.startswith("file:"):
             raise errors.LoadRefused(

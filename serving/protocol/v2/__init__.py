@@ -9,9 +9,9 @@ from serving.protocol.v2.explain import explain
 from serving.protocol.v2.head import (
     Head,
     check_head,
+    control,
     inference_header_length,
     num_rows,
-    parse,
     require_json_outputs,
     rows_and_length,
 )
@@ -28,11 +28,11 @@ __all__ = [
     "check_head",
     "check_parameters",
     "check_shape",
+    "control",
     "explain",
     "inference_header_length",
     "json_type",
     "num_rows",
-    "parse",
     "require_json_outputs",
     "rows_and_length",
     "to_binary",

@@ -240,6 +240,13 @@ def parse(head: bytes) -> dict[str, Any]:
     return request
 
 
+def control(body: bytes) -> dict[str, Any]:
+    """What a request to list, load or unload models says; it may be empty. Raises BadRequest."""
+    request = parse(body) if body else {}
+    require_clear(body, request)
+    return request
+
+
 def _check_range(entry: dict[str, Any], where: str) -> None:
     datatype = entry.get("datatype")
     bounds = INTEGER_RANGES.get(datatype) if isinstance(datatype, str) else None

@@ -636,11 +636,16 @@ def test_small_bodies_may_be_compressed(gateway: Running, coding: str, pack: Cal
         refused(gateway.ask(path, pack(b"{}"), headers), 404, "not_found")
 
 
+TWICE = b'{"ready":false,"ready":true}'
+
+
 @pytest.mark.protocol(
     "v2 HTTP", "an index of the models that are ready alone (`ready: true`); anything but a boolean is 400", "supported"
 )
-@pytest.mark.parametrize("body", [b'{"ready":"true"}', b'{"ready":1}', b'{"ready":null}', b" ", b"[]", b"{", b"\xff"])
-def test_the_index_takes_only_a_boolean_for_ready(gateway: Running, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b'{"ready":"true"}', b'{"ready":1}', b'{"ready":null}', b" ", b"[]", b"{", b"\xff", TWICE]
+)
+def test_the_index_takes_only_one_boolean_for_ready(gateway: Running, body: bytes) -> None:
     refused(gateway.ask("/v2/repository/index", body), 400, "bad_request", "")
 
 

@@ -168,6 +168,7 @@ def test_a_model_that_was_never_loaded_is_found_in_the_repository(plain: Plain) 
         ("two", "unload", b'{"parameters":{"unload_dependents":true}}', 501, "ensembles"),
         ("two", "unload", b"[]", 400, "JSON object"),
         ("two", "unload", b"{", 400, "not valid JSON"),
+        ("two", "load", b'{"parameters":{},"parameters":{}}', 400, "'parameters' twice"),
         ("two", "load", b" " * 70_000, 413, "bytes"),
         ("broken", "load", b"{}", 500, "could not load 'broken'"),
         ("two%2Fint8", "load", b"{}", 400, "%2F"),
