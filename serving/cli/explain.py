@@ -51,7 +51,9 @@ def explain(request_id: str, url: str | None, as_json: bool) -> None:
         raise UserError(f"'{request_id}' is no request's id: those are up to 32 of the letters 0–9 and a–f")
     found: list[dict[str, Any]] = []
     asked = (
-        [it.run.url for it in room("serving.local.runs").found() if it.is_alive] if url is None else [url.rstrip("/")]
+        [each for it in room("serving.local.runs").found() if it.is_alive for each in it.run.urls]
+        if url is None
+        else [url.rstrip("/")]
     )
     if not asked:
         raise UserError("no `tandem up` runs on this machine; --url names a gateway elsewhere")

@@ -26,7 +26,9 @@ LOG_POLL_S = 0.2  # nobody reads faster
 @OF_PORT
 @JSON
 def status(port: int | None, as_json: bool) -> None:
-    """Show each `tandem up` of this machine: address, pools, models, logs. Exit code 1 if none serves, or one is not ready.
+    """Show each `tandem up` of this machine: address, gateways, pools, models, logs. Exit code 1 if none serves, or one is not ready.
+
+    Of several gateways one is enough to be ready.
 
     With API keys, TANDEM_API_KEY holds one that may read the status.
     """
@@ -51,7 +53,7 @@ def status(port: int | None, as_json: bool) -> None:
 def logs(names: tuple[str, ...], port: int | None, tail: int, follow: bool, as_json: bool) -> None:
     """Print what a `tandem up` and its processes said: of the one that runs, else of the last one, whatever ended it.
 
-    NAME is up, gateway, triton-cpu or triton-gpu. Default: all of them.
+    NAME is up, gateway (gateway-1, … where there are several), triton-cpu or triton-gpu. Default: all of them.
     """
     runs = room("serving.local.runs")
     alive = [it for it in _found(port) if it.is_alive]
@@ -123,16 +125,21 @@ def _ports(runs: list[Any]) -> str:
 
 
 def _state(found: Any) -> dict[str, Any]:
-    """Of one run; what its gateway tells is null where it tells nothing."""
+    """Of one run; what its gateways tell is null where none tells anything."""
     console, run = room("serving.local.console"), found.run
     said: dict[str, Any] | None = None
     why = ""
-    if found.is_alive:
+    health = [run.public_url] if len(run.urls) == 1 else run.urls
+    are_ready = [
+        found.is_alive and room("asyncio").run(console.http_status(f"{url}/health/ready")) == 200 for url in health
+    ]
+    is_ready = any(are_ready)
+    for url in run.urls if found.is_alive else ():
         try:
-            said = console.read_status(run.url, os.environ.get("TANDEM_API_KEY"))
+            said = console.read_status(url, os.environ.get("TANDEM_API_KEY"))
+            break
         except (OSError, ValueError) as error:
             why = str(error)
-    is_ready = found.is_alive and room("asyncio").run(console.http_status(f"{run.public_url}/health/ready")) == 200
     models = {} if said is None else said["models"]
     return {
         "url": run.public_url,
@@ -142,6 +149,7 @@ def _state(found: Any) -> dict[str, Any]:
         "began": datetime.fromtimestamp(run.began_s, UTC).isoformat(timespec="seconds"),
         "repository": run.repository,
         "logs": str(found.folder),
+        "gateways": [{"url": url, "is_ready": it} for url, it in zip(run.urls, are_ready, strict=True)],
         "pools": None
         if said is None
         else {
@@ -155,7 +163,7 @@ def _state(found: Any) -> dict[str, Any]:
         "models": None
         if said is None
         else {name: [variant["name"] for variant in model["variants"]] for name, model in models.items()},
-        "untold": why or None,
+        "untold": why if said is None and why else None,
     }
 
 
@@ -163,6 +171,8 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
     colour = {"ready": "green", "not ready": "yellow", "killed": "red"}[state["state"]]
     yield f"{state['url']}  {click.style(state['state'], fg=colour)}  (process {state['pid']}, since {state['began']})"
     yield f"  repository: {state['repository']}"
+    for number, gateway in enumerate(state["gateways"] if len(state["gateways"]) > 1 else (), 1):
+        yield f"  gateway {number}: {'ready' if gateway['is_ready'] else 'not ready'}, metrics and page: {gateway['url']}"
     for name, pool in (state["pools"] or {}).items():
         yield f"  {name} pool: {pool['state']}, {pool['num_alive']} of {pool['num_servers']} servers answer"
     for name, variants in (state["models"] or {}).items():

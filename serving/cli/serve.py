@@ -70,6 +70,11 @@ NO_MEASURE = click.option(
 @NO_AUTH
 @ALLOWED_HOSTS
 @click.option("--ready-file", type=FILE, help="File that is made once the gateway listens on all its ports.")
+@click.option(
+    "--shared-port",
+    is_flag=True,
+    help="Let other gateways of this user listen on --port and --grpc-port, too; the system shares connections out (SO_REUSEPORT).",
+)
 def gateway(**options: Any) -> None:
     """Run the gateway alone, in front of Tritons that run already."""
     serve = room("serving.gateway.serve")
@@ -102,6 +107,13 @@ def gateway(**options: Any) -> None:
     type=PORT,
     envvar="TANDEM_GRPC_PORT",
     help="Port of the v2 protocol over gRPC. Default: the one after --port, where that is free.",
+)
+@click.option(
+    "--gateways",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="Gateway processes on --port, one for each core that requests should fill; each has limits and metrics of its own.",
 )
 @MODEL_REPOSITORY
 @click.option(

@@ -10,11 +10,12 @@ import struct
 
 from serving.errors import UserError
 
+BACKLOG = 2048
 SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
 
 
-def listen_all(host: str, port: int, option: str = "--port") -> list[socket.socket]:
-    """A listening socket for each address of `host`: `localhost` has two, `::` takes IPv4 as well. Raises UserError as `listen`.
+def listen_all(host: str, port: int, option: str = "--port", *, is_shared: bool = False) -> list[socket.socket]:
+    """A listening socket for each address of `host`: `localhost` has two, `::` takes IPv4 as well. Arguments and errors as of `listen`.
 
     An address that this machine has not is left out where it has another: IPv6 may be switched off.
     """
@@ -26,7 +27,7 @@ def listen_all(host: str, port: int, option: str = "--port") -> list[socket.sock
     if "::" in addresses:
         addresses = ["::"]
     here = [address for address in addresses if _is_here(address)]
-    return [listen(address, port, option) for address in here or addresses[:1]]
+    return [listen(address, port, option, is_shared=is_shared) for address in here or addresses[:1]]
 
 
 def _is_here(address: str) -> bool:
@@ -42,8 +43,10 @@ def _family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A listening socket. Raises UserError where the address is taken or not ours."""
+def listen(host: str, port: int, option: str = "--port", *, is_shared: bool = False) -> socket.socket:
+    """A listening socket. `is_shared`: beside others of this user that share the port too; it is only bound yet, because from `begin` on
+    the kernel gives it its part of the connections. Raises UserError where the address is taken or not ours.
+    """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -53,14 +56,30 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
+            if is_shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(address)
-            listener.listen(2048)
+            if not is_shared:
+                listener.listen(BACKLOG)
             failed.pop_all()
     except OSError as error:
-        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
-        raise UserError(f"port {port} on {host} {why}; choose another with {option}") from None
+        raise _refused(host, port, option, error) from None
     listener.setblocking(False)
     return listener
+
+
+def begin(listener: socket.socket, option: str = "--port") -> None:
+    """Of one that is only bound. Raises UserError where somebody else has taken the port meanwhile."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        host, port, *_ = listener.getsockname()
+        raise _refused(host, port, option, error) from None
+
+
+def _refused(host: str, port: int, option: str, error: OSError) -> UserError:
+    why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({error.strerror or error})"
+    return UserError(f"port {port} on {host} {why}; choose another with {option}")
 
 
 def let_nobody_in(listener: socket.socket) -> None:

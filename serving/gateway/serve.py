@@ -29,7 +29,8 @@ from serving.gateway.http.door import Door
 from serving.gateway.http.origin import VARY, AllowedOrigins, OriginPolicy
 from serving.gateway.http.server import LAST_S, Server
 from serving.gateway.key_watch import KeyWatch
-from serving.gateway.listeners import let_nobody_in, listen_all
+from serving.gateway.listeners import begin, let_nobody_in, listen_all
+from serving.gateway.models.metadata import all_routable
 from serving.keys.key import OWN_KEY, own_key
 from serving.settings import GatewaySettings, host_name, is_loopback, read_settings
 
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 OWN_PAGES_BYTES = 4 * 2**20  # of one allocation: a batch of images stays below it, and is given again without new pages
 KEPT_BYTES = 8 * 2**20
+SEEN_S = 5.0  # a Triton that serves is seen within a second; more on a busy machine (guess, not measured)
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
 
 
@@ -48,6 +50,7 @@ class Options:
     """The command line of `tandem gateway`. `admin_port` is None where there is no admin listener, `grpc_port` where no gRPC is spoken.
 
     `keys` is the file of API keys, None where everybody may everything; `model_repository` where preprocessing, tokenizers and labels lie.
+    `shared_port`: other gateways of this user listen on `port` and `grpc_port`, too; the admin listener stays its own.
     """
 
     config: Path
@@ -61,6 +64,7 @@ class Options:
     insecure_no_auth: bool = False
     allowed_hosts: tuple[str, ...] = ()  # beside those of the settings
     ready_file: Path | None = None  # is made once every port is listened to
+    shared_port: bool = False
 
 
 def run(options: Options) -> int:
@@ -93,9 +97,11 @@ def _listeners(options: Options) -> tuple[list[socket.socket], list[socket.socke
     """The clients', over HTTP and gRPC, and the operator's. Raises UserError."""
     with contextlib.ExitStack() as failed:
         grpc = []
+        is_shared = options.shared_port
         if options.grpc_port is not None:
-            grpc = [failed.enter_context(one) for one in listen_all(options.host, options.grpc_port, "--grpc-port")]
-        public = [failed.enter_context(one) for one in listen_all(options.host, options.port)]
+            found = listen_all(options.host, options.grpc_port, "--grpc-port", is_shared=is_shared)
+            grpc = [failed.enter_context(one) for one in found]
+        public = [failed.enter_context(one) for one in listen_all(options.host, options.port, is_shared=is_shared)]
         admin = []
         if options.admin_port is not None:
             admin = listen_all(options.admin_host, options.admin_port, "--admin-port")
@@ -170,6 +176,11 @@ async def _serve(
         loop.add_signal_handler(number, on_signal)
     grpc = _grpc_server(gateway, options, settings, grpc_listeners)
     gateway.start()
+    if options.shared_port:  # others answer until this one can
+        await _first(stop.wait(), _until_routable(gateway, list(settings.models)), asyncio.sleep(SEEN_S))
+        for listeners, option in ((public, "--port"), (grpc_listeners, "--grpc-port")):
+            for listener in listeners:
+                begin(listener, option)
     if grpc is not None:
         await grpc.start()
     gc.collect()
@@ -194,6 +205,11 @@ async def _serve(
     await _first(_hurry(hurry, [server for server, _ in servers], grpc), asyncio.wait(tasks))
     await asyncio.gather(*tasks)
     await gateway.stop()
+
+
+async def _until_routable(gateway: Gateway, models: list[str]) -> None:
+    while not all_routable(gateway.catalogue, models, may_sleep=True):  # noqa: ASYNC110 - once in the life of a process
+        await asyncio.sleep(SEEN_S / 100)
 
 
 def _tell_ready(file: Path | None, listening: asyncio.Future[list[Literal[True]]]) -> None:

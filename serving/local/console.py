@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.status import Status
 
 from serving import http_client
-from serving.decisions.demand import Demand
+from serving.decisions.demand import Demand, Demands, Gateways, total_of, update
 from serving.decisions.sizes import FleetTarget, fleet_changes, next_fleet, sizes_of
 from serving.repository import Variant
 from serving.settings import GatewaySettings
@@ -116,13 +116,13 @@ def welcome(
     took_s: float,
     *,
     grpc: str = "",
-    page: str = "",
+    pages: Iterable[str] = (),
     wants_key: bool = False,
     is_ready: bool = True,
     not_loaded: Iterable[str] = (),
     end: str = "Ctrl-C stops it",
 ) -> list[str]:
-    """`grpc`: where it is spoken, or why it is not. `page`: the address of the page. `not_loaded`: a line for each. `end`: how it ends."""
+    """`grpc`: where it is spoken, or why it is not. `pages`: one for each gateway. `not_loaded`: a line for each. `end`: how it ends."""
     lines = [
         f"ready in {took_s:.1f} s: {url}" if is_ready else f"not ready: {url}",
         *(f"  {line}" for line in not_loaded),
@@ -133,7 +133,7 @@ def welcome(
         else ["  the others are served; export what is missing again, or be ready without it: --allow-missing"]
     )
     lines += [f"  {grpc}"] if grpc else []
-    lines += [f"  page: {page}"] if page else []
+    lines += [f"  page: {page}" for page in pages]
     lines += [f"  {name} pool: {what}" for name, what in pools]
     lines += ["", "try it, with an API key in TANDEM_API_KEY:" if wants_key else "try it:"]
     lines.append(f"  {curl_command(url, variants, wants_key=wants_key)}")
@@ -178,8 +178,8 @@ class PoolChanges:
         self._wanted: FleetTarget | None = None
         self._served: dict[str, str] | None = None
 
-    def lines(self, status: Mapping[str, Any], now: float) -> list[str]:
-        """From a gateway's status. Nothing is said at the first look."""
+    def lines(self, status: Mapping[str, Any], now: float, others: Iterable[Mapping[str, Any]] = ()) -> list[str]:
+        """From a gateway's status; `others` are of those that share its clients. Nothing is said at the first look."""
         pools: Mapping[str, Any] = status["pools"]
         states = {name: str(pool["state"]) for name, pool in pools.items()}
         changes = [f"{name}: {state}" for name, state in states.items() if self._states.get(name, state) != state]
@@ -187,7 +187,7 @@ class PoolChanges:
         changes += self._of_models(status)
         if len(self._sizes.coming) in (0, len(self._sizes.supplies)):
             return changes  # pools of one kind have nothing to weigh
-        demands = {name: _demand(pool) for name, pool in pools.items()}
+        demands = _demands([status, *others], now)
         old = self._wanted
         if old is None:
             self._wanted = FleetTarget({name: demands[name].num_ready for name in self._sizes.supplies}, now)
@@ -213,6 +213,14 @@ class PoolChanges:
         return [line for name, line in sorted(new.items()) if old.get(name) != line] + gone
 
 
+def _demands(statuses: Iterable[Mapping[str, Any]], now: float) -> Demands:
+    heard = {
+        str(number): {name: _demand(pool) for name, pool in status["pools"].items()}
+        for number, status in enumerate(statuses)
+    }
+    return total_of(update(Gateways(), now, heard, heard), now).demands or {}
+
+
 def _demand(pool: Mapping[str, Any]) -> Demand:
     num_ready = sum(bool(server["alive"] and server["variants"]) for server in pool["servers"])
     return Demand(
@@ -225,21 +233,18 @@ def _demand(pool: Mapping[str, Any]) -> Demand:
 
 
 async def print_changes(
-    url: str,
+    urls: Callable[[], Iterable[str]],
     settings: GatewaySettings,
     say: Callable[[str], None],
     key: str | None = None,
-    *,
-    is_there: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Until it is cancelled. `key`: an API key, if the gateway wants one, which is sent only where `is_there`."""
+    """Until it is cancelled. `urls`: of the gateways that run now. `key`: an API key, if they want one, which is sent to those alone."""
     changes = PoolChanges(settings)
     while True:
-        if is_there():
-            with contextlib.suppress(OSError, ValueError):  # its end is told by others
-                status = await asyncio.to_thread(read_status, url, key)
-                for line in changes.lines(status, time.monotonic()):
-                    say(line)
+        with contextlib.suppress(OSError, ValueError):  # their end is told by others
+            statuses = [await asyncio.to_thread(read_status, url, key) for url in urls()]
+            for line in changes.lines(statuses[0], time.monotonic(), statuses[1:]) if statuses else ():
+                say(line)
         await asyncio.sleep(EVERY_S)
 
 

@@ -47,13 +47,22 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`url` is of the listener that tells the gateway's status, `public_url` of the one for clients."""
+    """`url` is of the listener that tells the gateway's status, `public_url` of the one for clients.
+
+    `gateway_urls` are those of the listeners that tell the status of each, where several gateways share the clients.
+    """
 
     repository: str
     url: str
     public_url: str
     began_s: float = field(default_factory=time.time)  # since 1970
     process: Process = field(default_factory=Process.this)
+    gateway_urls: tuple[str, ...] = ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Of the listener of each gateway that tells its status."""
+        return self.gateway_urls or (self.url,)
 
     @property
     def port(self) -> int | None:
@@ -114,7 +123,8 @@ def _read(path: Path) -> LoggedRun | None:
             except BlockingIOError:
                 is_alive = True
             said = json.loads(file.read())
-        run = Run(**{**said, "process": Process(**said["process"])})
+        urls = tuple(said.get("gateway_urls", ()))
+        run = Run(**{**said, "process": Process(**said["process"]), "gateway_urls": urls})
     except (OSError, ValueError, TypeError, LookupError):
         return None
     return LoggedRun(path.parent, run, is_alive)

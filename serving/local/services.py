@@ -1,4 +1,4 @@
-"""Keeps the children of `tandem up` running: its gateway, and for each pool a `tandem triton` that looks after its Triton.
+"""Keeps the children of `tandem up` running: its gateways, and for each pool a `tandem triton` that looks after its Triton.
 
 What dies is started again, by the rule of `watch.py`; the others go on and notice nothing. It is given up, with the cause, where
 starting it again is pointless: it is refused, or dies at every start, and nothing else serves in its place. Keep: before a pool is
@@ -160,8 +160,9 @@ class Services:
 
     def _has_stand_in(self, service: Service) -> bool:
         """Whether requests are answered without it."""
-        others = [other for other in self._services if other.is_pool and other is not service]
-        return service.is_pool and service.has_served and (self._is_served_elsewhere or any(o.is_up for o in others))
+        others = [other for other in self._services if other.is_pool == service.is_pool and other is not service]
+        is_elsewhere = service.is_pool and self._is_served_elsewhere
+        return service.has_served and (is_elsewhere or any(o.is_up for o in others))
 
     async def _clear_away(self, service: Service) -> None:
         """What a dead supervisor left: a Triton that has been told to stop (`leash.py`), its stubs, its shared memory."""
@@ -176,7 +177,7 @@ class Services:
     # -- stopping -----------------------------------------------------------------------------------------------------
 
     async def stop(self, timeout_s: float, hurry: asyncio.Event) -> None:
-        """The gateway first, with its drain; then the Tritons, together; and what the dead among them left."""
+        """The gateways first, with their drain; then the Tritons, together; and what the dead among them left."""
         for are_pools in (False, True):
             await asyncio.gather(*(self._end(s, timeout_s, hurry) for s in self._services if s.is_pool == are_pools))
         await self._nursery.end_orphans()

@@ -1,7 +1,7 @@
-"""`tandem up`: a Triton per pool and the gateway before them, until Ctrl-C, or in the background until `tandem stop`.
+"""`tandem up`: a Triton per pool and the gateways before them, until Ctrl-C, or in the background until `tandem stop`.
 
 It prepares what takes long, starts `tandem triton` and `tandem gateway` as children with their output in log files, waits
-until the gateway is ready, and stops the gateway first, so that no accepted request is lost. Keep: whatever fails, one
+until the gateways are ready, and stops the gateways first, so that no accepted request is lost. Keep: whatever fails, one
 line says why, and nothing stays running; children leave by themselves when this process is killed.
 """
 
@@ -77,6 +77,7 @@ class UpOptions:
     host: str = "127.0.0.1"
     port: int = 8080
     grpc_port: int | None = None
+    gateways: int = 1
     keys: Path | None = None
     insecure_no_auth: bool = False
     allowed_hosts: tuple[str, ...] = ()
@@ -176,8 +177,11 @@ class Session:
         self._began_s = began_s
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._url = base_url(options.host, options.port)
-        self._admin_port = None if is_loopback(options.host) else free_ports(1)[0]
-        self._admin_url = self._url if self._admin_port is None else base_url("127.0.0.1", self._admin_port)
+        is_alone_here = options.gateways == 1 and is_loopback(options.host)
+        self._admin_ports = [] if is_alone_here else free_ports(options.gateways)
+        # Of each gateway; what comes to the clients' port, any of them answers.
+        self._admin_urls = [base_url("127.0.0.1", port) for port in self._admin_ports] or [self._url]
+        self._gateways: list[Service] = []
         self._key: str | None = None  # with which we ask our gateway, if it wants keys
         self._for_gateway: dict[str, str] = {}
         if options.keys is not None:
@@ -193,7 +197,8 @@ class Session:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled)
-        run = Run(str(self._repository), self._admin_url, self._url)
+        urls = tuple(self._admin_urls) if self._options.gateways > 1 else ()
+        run = Run(str(self._repository), self._admin_urls[0], self._url, gateway_urls=urls)
         with Nursery() as nursery, announce(self._folder, run):
             self._services = Services(
                 nursery, Path(), self._say, is_served_elsewhere=any(pool.urls for pool in self._pools)
@@ -227,9 +232,11 @@ class Session:
             self._say(line)
         if self._options.parent is not None:
             self._options.parent.let_go(0 if self._is_ready else 1)
-        await print_changes(
-            self._admin_url, self._settings, self._say, self._key, is_there=lambda: self._gateway.serves
-        )
+        await print_changes(self._serving_urls, self._settings, self._say, self._key)
+
+    def _serving_urls(self) -> list[str]:
+        """Of the gateways that run."""
+        return [url for url, gateway in zip(self._admin_urls, self._gateways, strict=True) if gateway.serves]
 
     def _say(self, line: str) -> None:
         """To whoever watches, and into a log, so that it can be read later."""
@@ -286,21 +293,26 @@ class Session:
             raise EnvironmentFault(
                 f"cannot write {config}: {error.strerror}; set TANDEM_STATE to another folder"
             ) from None
-        log = self._folder / "gateway.log"
+        for number in range(self._options.gateways):
+            self._start_gateway(config, number)
+
+    def _start_gateway(self, config: Path, number: int) -> None:
+        name = "gateway" if self._options.gateways == 1 else f"gateway-{number + 1}"
+        log = self._folder / f"{name}.log"
         command = [*PROGRAM, "gateway", "--config", str(config)]
         command += ["--host", self._options.host, "--port", str(self._options.port)]
         command += ["--model-repository", str(self._repository)]
-        command += [] if self._admin_port is None else ["--admin-port", str(self._admin_port)]
+        command += ["--admin-port", str(self._admin_ports[number])] if self._admin_ports else []
+        command += ["--shared-port"] if self._options.gateways > 1 else []
         command += [] if self._grpc.port is None else ["--grpc-port", str(self._grpc.port)]
         command += [] if self._options.keys is None else ["--keys", str(self._options.keys)]
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         command += [f"--allowed-hosts={','.join(self._options.allowed_hosts)}"] if self._options.allowed_hosts else []
         environment = os.environ | self._for_gateway
         command += ["--ready-file", str(_ready_file(log))]
-        self._gateway = Service(
-            "gateway", command, environment, log, self._output(log), _ready_file(log), is_pool=False
-        )
-        self._services.start(self._gateway)
+        gateway = Service(name, command, environment, log, self._output(log), _ready_file(log), is_pool=False)
+        self._gateways.append(gateway)
+        self._services.start(gateway)
 
     def _output(self, log: Path) -> Output:
         return Output.into(log, self._say)
@@ -312,8 +324,10 @@ class Session:
         while True:
             loaded_s = (loaded_s or time.monotonic()) if self._all_loaded() else None
             if loaded_s is not None and await self._all_served():
-                self._is_ready = await http_status(f"{self._url}/health/ready") == 200
-                self._not_loaded = await asyncio.to_thread(self._failures_seen_by_gateway)
+                health = [await http_status(f"{url}/health/ready") for url in self._admin_urls]
+                self._is_ready = all(status == 200 for status in health)
+                seen = [await asyncio.to_thread(self._failures_seen_by_gateway, url) for url in self._admin_urls]
+                self._not_loaded = None if None in seen else seen[0]
                 misses = not self._settings.allow_missing and any(f.is_missed for f in self._not_loaded or ())
                 if self._not_loaded is not None and (self._is_ready or misses):
                     return
@@ -337,9 +351,9 @@ class Session:
     def _nothing_routable(self) -> TandemError:
         """Why no model gets a request although its Triton runs: the gateway knows."""
         try:
-            pools = read_status(self._admin_url, self._key)["pools"]
+            pools = read_status(self._admin_urls[0], self._key)["pools"]
         except (OSError, ValueError) as error:
-            return EnvironmentFault(f"the gateway does not answer: {error} (log: {self._gateway.log})")
+            return EnvironmentFault(f"the gateway does not answer: {error} (log: {self._gateways[0].log})")
         refused = {
             name: why
             for pool in pools.values()
@@ -352,30 +366,37 @@ class Session:
         )
 
     def _all_loaded(self) -> bool:
-        """Whether each Triton of ours has loaded what it can, and the gateway, which is to see it, listens."""
+        """Whether each Triton of ours has loaded what it can, and the gateways, which are to see it, listen."""
         return all(service.serves for service in self._services)
 
-    async def _all_served(self) -> bool:
-        """Whether the gateway has seen all that was loaded."""
+    def _loaded(self) -> set[str]:
+        """Names of the models that our Tritons have. Raises OSError where one died after it served, and is being started again."""
         files = [service.ready_file for service in self._services if service.is_pool]
+        return {name for file in files for name in file.read_text().split()}
+
+    async def _all_served(self) -> bool:
+        """Whether a gateway has seen all that was loaded."""
         try:
-            names = {name for file in files for name in file.read_text().split()}
-        except OSError:  # its pool died after it served, and is being started again
+            names = self._loaded()
+        except OSError:
             return False
         urls = [f"{self._url}/v2/models/{name}/ready" for name in sorted(names)]
         return all([await http_status(url, key=self._key) == 200 for url in urls])
 
-    def _failures_seen_by_gateway(self) -> list[LoadFailure] | None:
-        """What could not be loaded. None as long as the gateway has not seen all of it, or sees nothing that is served."""
+    def _failures_seen_by_gateway(self, url: str) -> list[LoadFailure] | None:
+        """What could not be loaded. None as long as this gateway has not seen all of it, or sees nothing that is served."""
         try:
-            status = read_status(self._admin_url, self._key)
-            for url in self._started:
-                servers = [s for pool in status["pools"].values() for s in pool["servers"] if s["url"] == url]
-                if not servers or read_failures(read_index(url)).keys() != servers[0]["not_loaded"].keys():
+            status = read_status(url, self._key)
+            for triton in self._started:
+                servers = [s for pool in status["pools"].values() for s in pool["servers"] if s["url"] == triton]
+                if not servers or read_failures(read_index(triton)).keys() != servers[0]["not_loaded"].keys():
                     return None
+            loaded = self._loaded()
         except (OSError, ValueError):
             return None
         self._served = {v["name"] for model in status["models"].values() for v in model["variants"]}
+        if len(self._admin_urls) > 1 and loaded - self._served:  # what another gateway has seen
+            return None
         is_any_served = any(model["public"] for model in status["models"].values())
         return not_loaded(status) if is_any_served else None
 
@@ -389,7 +410,7 @@ class Session:
             self._folder,
             took_s,
             grpc=self._grpc.line,
-            page=f"{self._admin_url}/",
+            pages=[f"{url}/" for url in self._admin_urls],
             wants_key=self._key is not None,
             is_ready=self._is_ready,
             not_loaded=[str(failure) for failure in self._not_loaded or []],

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from serving.gateway.listeners import let_nobody_in, listen
+from serving.errors import UserError
+from serving.gateway.listeners import begin, let_nobody_in, listen
 
 
 def test_once_nobody_gets_in_who_was_in_still_is_and_a_new_connection_is_dropped() -> None:
@@ -21,3 +22,21 @@ def test_once_nobody_gets_in_who_was_in_still_is_and_a_new_connection_is_dropped
                 assert server.recv(1) == b"x"
         with pytest.raises(TimeoutError):
             socket.create_connection(address, timeout=0.3)
+
+
+def test_a_shared_port_is_for_those_that_say_so_and_gets_nobody_before_one_listens() -> None:
+    with listen("127.0.0.1", 0, is_shared=True) as one:
+        host, port = one.getsockname()
+        with listen(host, port, is_shared=True) as other:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, port), timeout=5)
+            with listen(host, port), pytest.raises(UserError):  # of a stranger, who was quicker
+                begin(other)
+            begin(other)
+            with pytest.raises(UserError):
+                listen(host, port)
+            with socket.create_connection((host, port), timeout=5) as client:
+                other.setblocking(True)
+                taken, address = other.accept()
+                taken.close()
+                assert address == client.getsockname()

@@ -60,6 +60,16 @@ def test_more_or_fewer_servers_that_would_pay_are_said_with_the_reason() -> None
     assert re.findall(r"gpu|\d[.\d]*", line) == ["gpu", "1", "0.8", "0.35"]
 
 
+def test_gateways_that_share_the_clients_add_up() -> None:
+    def lines(*others: float) -> list[str]:
+        news, more = PoolChanges(SETTINGS), [told("waking", demand) for demand in others]
+        return [line for now in range(400) for line in news.lines(told("waking", 0.3), float(now), more)]
+
+    assert [line for line in lines() if "would pay" in line] == []
+    [line] = [line for line in lines(0.3, 0.2) if "would pay" in line]
+    assert "0.8" in re.findall(r"\d[.\d]*", line)
+
+
 def test_pools_of_one_kind_have_nothing_to_weigh() -> None:
     alone = GatewaySettings.model_validate({"version": 1, "pools": {"cpu": {"urls": ["http://h:2"], "device": "cpu"}}})
     news, cpu = PoolChanges(alone), {"pools": {"cpu": pools(demand=9.0)["cpu"]}, "models": {}}

@@ -363,6 +363,73 @@ def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_
     assert segments(family) == []
 
 
+def num_requests(url: str) -> float:
+    """That the gateway at this address has answered."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        return sum(map(float, re.findall(rb"^tandem_requests_total\{.*\} (\S+)$", answer.read(), re.MULTILINE)))
+
+
+@pytest.mark.triton
+def test_gateways_share_a_port_one_that_is_killed_is_missed_by_nobody_and_their_stop_loses_nothing(
+    start: Callable[..., Program], state: Path
+) -> None:
+    program = start("up", *free("up"), "--gateways", "2", "--no-measure")
+    url = program.wait_for("ready in").split()[-1]
+    program.wait_for("Ctrl-C stops it")
+    body = (COMMITTED / "digits-fp32" / "sample.json").read_bytes()
+
+    def infer() -> int:
+        with urllib.request.urlopen(f"{url}/v2/models/digits/infer", data=body, timeout=10) as answer:
+            return int(answer.status)
+
+    [run] = json.loads(tandem("status", "--json", TANDEM_STATE=str(state)).stdout)["runs"]
+    assert [gateway["is_ready"] for gateway in run["gateways"]] == [True, True]
+    urls = [gateway["url"] for gateway in run["gateways"]]
+    num_sent = 0
+    while not all(num_requests(each) for each in urls):
+        assert infer() == 200
+        num_sent += 1
+    assert sum(num_requests(each) for each in urls) == num_sent
+    said = json.loads(tandem("logs", "--json", TANDEM_STATE=str(state)).stdout)["logs"]
+    assert said.keys() == {"up", "gateway-1", "gateway-2", "triton-cpu"}
+
+    [ready] = state.glob("runs/*/gateway-1.ready")
+    killed, family = member(program, str(ready)), program.family()
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: still_there({killed: family[killed]}) == [], "it is gone")
+    statuses = {infer()}
+    while not program.says("the gateway-1 is up again"):
+        statuses.add(infer())
+    while not num_requests(urls[0]):
+        statuses.add(infer())
+    assert statuses == {200}
+
+    lost: list[OSError] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            try:
+                assert infer() == 200
+            except OSError as error:
+                refused = isinstance(error, urllib.error.URLError) and isinstance(error.reason, ConnectionRefusedError)
+                lost.extend([] if refused else [error])
+                return
+
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    for client in clients:
+        client.start()
+    family |= program.family()
+    try:
+        assert program.end() == 0
+    finally:
+        is_over.set()
+        for client in clients:
+            client.join()
+    assert lost == []
+    assert still_there(family) == []
+
+
 @pytest.mark.triton
 def test_a_stranger_on_the_gateways_port_is_not_taken_for_it(start: Callable[..., Program]) -> None:
     program = start("up", *free("up"), "--no-measure")

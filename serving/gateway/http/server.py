@@ -14,9 +14,9 @@ from serving.gateway.http.asgi import App
 from serving.gateway.http.connection import ClientConnection, Intake, Request
 from serving.gateway.http.endpoint import Endpoint, Endpoints
 from serving.gateway.http.framing import Head
+from serving.gateway.listeners import BACKLOG
 
 log = logging.getLogger(__name__)
-BACKLOG = 2048
 LAST_S = 0.1  # for who has been taken and not yet said anything, and for what is cancelled to say so
 
 
