@@ -64,7 +64,6 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.parser = httptools.HttpResponseParser(self)
         self.parts: list[bytes] = []
         self.header_length: int | None = None
         self.answer: Pending[Answer] | None = None
@@ -75,6 +74,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.parser = httptools.HttpResponseParser(self)
 
     def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float) -> Pending[Answer]:
         """Sends a request; the head goes out in one write, because Triton mistakes one that is split inside the path."""
@@ -133,6 +133,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.fail(f"the connection to Triton was lost: {exc or 'closed'}")
+        self.parts = []
+        del self.parser  # it knows this connection: neither would be gone before garbage is looked for
 
     def fail(self, reason: str, *, timed_out: bool = False, silent: bool = False) -> None:
         answer, self.answer = self.answer, None

@@ -110,6 +110,7 @@ class Inference:
                     else:
                         answer = await self._ask_by_deadline(head, request, lease, fresh=num_places > 1)
                 except Lost as lost:
+                    errors.without_frames(lost)
                     lease.lost()
                     request.tried.append(server)
                     if lost.timed_out:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 import pytest
+import uvloop
 
-from serving.gateway.fleet.upstream import Answer, Lost, Target
+from serving.gateway.fleet.upstream import Answer, Connection, Lost, Target
 
 HEAD, LATER = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n", 30.0
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -63,6 +65,27 @@ def answering(answer: bytes, *, pieces: int = 1, close: bool = False) -> Peer:
 
 async def ask(target: Target, wait_s: float = LATER, *, fresh: bool = False) -> Answer:
     return await target.ask(HEAD, (b"{}",), perf_counter() + wait_s, fresh=fresh)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_connection_that_is_lost_is_gone_before_garbage_is_looked_for(is_there: bool) -> None:
+    async def run() -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asyncio.get_running_loop())
+        if not is_there:
+            server.close()
+        with pytest.raises(Lost):
+            await ask(target)
+        server.close()
+        await asyncio.sleep(0.01)
+        assert [one for one in gc.get_objects(generation=0) if isinstance(one, Connection)] == []
+
+    gc.collect()
+    gc.disable()
+    try:
+        uvloop.run(run())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("pieces", [1, 3, len(GOOD)])

@@ -276,6 +276,7 @@ ROWS = [
     Row("too much to do", 503, "overloaded", "shed", held, deadline_ms=15000, takes_s=10.0, num_before=2),
     Row("deadline passed", 504, "deadline_expired", "expired", is_late, deadline_ms=150),
     Row("server died", 503, "upstream_lost", "backend_error", dies),
+    Row("server died before a deadline", 503, "upstream_lost", "backend_error", dies, deadline_ms=15000),
     Row("Triton's error", 500, "internal", "backend_error", fails, has_receipt=True),
 ]
 
@@ -307,7 +308,7 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
             expected = row.grpc_status if row.grpc_status and ask is grpc_unary else row.status
             assert (told.status, told.headers.get("tandem-error", "")) == (expected, row.kind)
             assert (told.headers.keys() & RECEIPT == RECEIPT) is row.has_receipt
-            assert ("retry-after" in told.headers) is (row.name in ("too much to do", "server died"))
+            assert ("retry-after" in told.headers) is (row.name == "too much to do" or row.infer is dies)
             await until(lambda: here.outcomes() - before, "it is counted")
             assert here.outcomes() - before == Counter([row.outcome])
             assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
