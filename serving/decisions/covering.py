@@ -180,9 +180,8 @@ class _Simplex:
         self._columns, self._branch = columns, branch
         self._keys, self._others = branch.keys.copy(), branch.others.copy()
         self._paid = np.minimum(branch.least, of.usable)
-        self._upper = np.r_[
-            self._paid, np.minimum(branch.most, of.usable) - self._paid, np.full(len(of.limits), np.inf)
-        ]
+        more = np.minimum(branch.most, of.usable) - self._paid
+        self._upper = np.concatenate((self._paid, more, np.full(len(of.limits), np.inf)))
         self._room = of.limits - of.members @ branch.least
         self.is_lost = False  # by rounding: what the branch holds is not known
         self._is_low: Bools | None = None  # of the rest: which bound it is at, outside of the basis
@@ -234,29 +233,30 @@ class _Simplex:
 
         self._amounts = np.where(self._is_low | self._is_basic, 0.0, self._upper)  # of the rest
         by_keys = np.bincount(self._keys, self._key_loads, c.width)[:-1]
-        self._found = self._inverse @ (np.r_[-by_keys, self._room] - c.rest @ self._amounts)
+        self._found = self._inverse @ (np.concatenate((-by_keys, self._room)) - c.rest @ self._amounts)
         self._key_shares = 1.0 - np.bincount(task, self._found[at], c.num_tasks)
 
     def _reduced(self, costs: Floats, rest_costs: Floats, of_keys: Floats, duals: Floats) -> tuple[Floats, Floats]:
         """Costs of all columns beyond what the basis gives for them."""
         c = self._columns
-        of_units = np.r_[duals[: c.num_units], 0.0]
+        of_units = np.append(duals[: c.num_units], 0.0)
         of_tasks = of_keys - of_units[self._keys] * self._key_loads
         return costs - of_tasks[:, None] - of_units * c.loads, rest_costs - duals @ c.rest
 
-    def _ray(self) -> tuple[Floats, int | None, bool, int] | None:
-        """Of the amount that is furthest out: the row of the inverse, its task where it is a key, whether it is above, and its place."""
+    def _ray(self) -> tuple[Floats, int | None, bool, int, float] | None:
+        """Of the amount that is furthest out: the row of the inverse, its task if a key, whether it is above, its place, how far."""
         above = self._found - np.where(self._is_share, np.inf, self._upper[self._rest])
         out = np.maximum(above, -self._found)
         place, key = int(out.argmax()), int(self._key_shares.argmin())
         if max(out[place], -self._key_shares[key]) <= TOLERANCE:
             return None
         if out[place] >= -self._key_shares[key]:
-            return self._inverse[place], None, bool(above[place] > 0), place
+            return self._inverse[place], None, bool(above[place] > 0), place, float(out[place])
         of_key = self._is_share & (self._task == key)
-        return -of_key.astype(float) @ self._inverse, key, False, int(of_key.argmax())
+        far = -float(self._key_shares[key])
+        return -of_key.astype(float) @ self._inverse, key, False, int(of_key.argmax()), far
 
-    def _step(self, ray: Floats, key: int | None, is_above: bool, place: int) -> bool:
+    def _step(self, ray: Floats, key: int | None, is_above: bool, place: int, far: float) -> bool:
         """Puts it to its bound, and the column that costs least for that into the basis. False where there is none."""
         c = self._columns
         assert self._is_low is not None
@@ -270,19 +270,61 @@ class _Simplex:
         may[c.tasks, self._keys] = may[self._task[self._is_share], self._unit[self._is_share]] = False
         rest_may = np.where(self._is_low, rest_away > TOLERANCE, rest_away < -TOLERANCE) & ~self._is_basic
         rest_may &= self._upper > 0
-        may_all = np.r_[may.ravel(), rest_may]
-        slopes = np.abs(np.r_[away.ravel(), rest_away])
-        gaps = np.r_[np.maximum(self._gaps, 0.0).ravel(), np.abs(self._rest_gaps)]
+        may_all = np.concatenate((may.ravel(), rest_may))
+        slopes = np.abs(np.concatenate((away.ravel(), rest_away)))
+        gaps = np.concatenate((np.maximum(self._gaps, 0.0).ravel(), np.abs(self._rest_gaps)))
         ratios = np.divide(gaps, slopes, out=np.full(len(gaps), np.inf), where=may_all)
         least = ratios.min()
         if not np.isfinite(least):
+            return False
+        entering: int | None = int(np.where(ratios <= least + TOLERANCE, slopes, -1.0).argmax())  # of equals the safest
+        if slopes[entering] < far - TOLERANCE:
+            entering = self._entering_past(ratios, away, far - TOLERANCE)
+        if entering is None:
             return False
         if key is not None:
             self._keys[key] = self._unit[place]
         elif not self._is_share[place]:
             self._is_low[self._rest[place]] = not is_above
-        self._others[place] = np.where(ratios <= least + TOLERANCE, slopes, -1.0).argmax()  # of equals the safest
+        self._others[place] = entering
         return True
+
+    def _entering_past(self, ratios: Floats, away: Floats, far: float) -> int | None:
+        """Moves whole tasks, the cheapest to move first, as long as it stays out for all of them; then the column that ends it.
+
+        So one step does what one for each task would. A task that is at several units is not moved: it is the column.
+        """
+        c = self._columns
+        of_shares, gaps = ratios[: c.num_shares].reshape(c.loads.shape), np.maximum(self._gaps, 0.0)
+        at = of_shares.argmin(axis=1)
+        first = of_shares[c.tasks, at]
+        waiting: list[tuple[float, int]] = list(zip(first.tolist(), (c.tasks * c.width + at).tolist(), strict=True))
+        waiting += zip(ratios[c.num_shares :].tolist(), range(c.num_shares, len(ratios)), strict=True)
+        heapq.heapify(waiting)
+        divided, moved = set(self._task[self._is_share].tolist()), dict[int, int]()
+        while waiting:
+            ratio, column = heapq.heappop(waiting)
+            if ratio == np.inf:
+                break
+            task, unit = divmod(column, c.width)
+            slope = 0.0
+            if column < c.num_shares:
+                slope = away[task, unit] - (away[task, moved[task]] if task in moved else 0.0)
+            if column >= c.num_shares or task in divided or slope >= far:
+                for each, to in moved.items():
+                    self._keys[each] = to
+                return column
+            far -= slope
+            moved[task] = unit
+            steeper = away[task] - away[task, unit]
+            more = np.divide(
+                gaps[task] - gaps[task, unit],
+                steeper,
+                out=np.full(c.width, np.inf),
+                where=c.allowed[task] & (steeper > TOLERANCE),
+            )
+            heapq.heappush(waiting, (float(more.min()), task * c.width + int(more.argmin())))
+        return None
 
     def _fractions(self) -> _Fractions:
         c, branch = self._columns, self._branch

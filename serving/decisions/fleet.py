@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -230,6 +230,18 @@ def cheapest_mix(
 
     Raises ValueError where a quota does not allow `min_replicas`.
     """
+    loads = tuple((tuple(it.servers.items()), it.memory_bytes) for it in models)
+    return _cheapest_mix(loads, tuple(pools.items()), tuple(quotas), max_load_ratio)
+
+
+@lru_cache(maxsize=64)  # at rest, and of a load that stays, each look asks the same
+def _cheapest_mix(
+    loads: tuple[tuple[tuple[tuple[str, float], ...], float], ...],
+    of_pools: tuple[tuple[str, Supply], ...],
+    quotas: tuple[Quota, ...],
+    max_load_ratio: float,
+) -> Mix:
+    models, pools = [ModelLoad(dict(servers), memory_bytes) for servers, memory_bytes in loads], dict(of_pools)
     if not quotas and (pair := _of_a_pair(models, pools, max_load_ratio)) is not None:
         return pair
     names, supplies = tuple(pools), tuple(pools.values())
@@ -249,24 +261,25 @@ def cheapest_mix(
     weights = np.where(np.isfinite(least_work), np.maximum(least_work, 1.0), 1.0)[is_there]
     prices = np.array([supply.price_per_hour for supply in supplies], float)
     for_fewer_gpus = _grain(supplies) / (4 * (1 + most.sum()))
+    may = np.flatnonzero(most)  # a pool that may have none is no question
     found = cover(
         Problem(
-            prices + np.array([for_fewer_gpus if supply.has_gpu else 0.0 for supply in supplies]),
-            work[is_there] / (max_load_ratio * each),
-            np.array([cards(supply.min_replicas, supply) for supply in supplies], np.int64),
-            most,
-            np.array([supply.max_replicas / supply.servers_per_card for supply in supplies], float),
+            (prices + np.array([for_fewer_gpus if supply.has_gpu else 0.0 for supply in supplies]))[may],
+            (work[is_there] / (max_load_ratio * each))[:, may],
+            np.array([cards(supply.min_replicas, supply) for supply in supplies], np.int64)[may],
+            most[may],
+            np.array([supply.max_replicas / supply.servers_per_card for supply in supplies], float)[may],
             weights * SHORT_PRICE * max(1.0, prices.max(initial=0.0)),
             np.array([[name in quota.pools for name in names] for quota in quotas], bool).reshape(
                 len(quotas), len(names)
-            ),
+            )[:, may],
             np.array([quota.max_cards for quota in quotas], float),
         )
     )
-    replicas = {
-        name: min(max(whole(load * supply.servers_per_card), supply.min_replicas), supply.max_replicas)
-        for (name, supply), load in zip(pools.items(), found.loads, strict=True)
-    }
+    replicas = dict.fromkeys(names, 0)
+    for at, load in zip(may, found.loads, strict=True):
+        name, supply = names[at], supplies[at]
+        replicas[name] = min(max(whole(load * supply.servers_per_card), supply.min_replicas), supply.max_replicas)
     price = sum(
         (
             cards(number, supply) * exact(supply.price_per_hour)

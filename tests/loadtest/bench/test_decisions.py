@@ -24,6 +24,7 @@ def test_fleets_are_planned_for_models_that_keep_their_pools_busy_and_can_be_car
     assert mix.short == 0
     assert sum(mix.replicas.values()) > 100
     assert len(plans(3, 5, 2).took_s) == 2
-    took_s = decisions(3, 5, 1)
-    assert len(took_s) == NUM_LOOKS
-    assert min(took_s) > 0
+    looks = decisions(3, 5, 1)
+    assert len(looks.missing) + len(looks.answering) == NUM_LOOKS
+    assert len(looks.missing) >= NUM_LOOKS // 4
+    assert min(looks.missing + looks.answering) > 0
