@@ -5,13 +5,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import resource
 import socket
 import struct
+from math import inf
 
 from serving.errors import UserError
 
 BACKLOG = 2048
 SO_ATTACH_FILTER = 26  # Linux; the socket module does not name it
+
+
+def raise_file_limit(num_files: int) -> float:
+    """As many descriptors, or as many as can be had, for this process and its children; how many there are then, or inf."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return inf if soft == resource.RLIM_INFINITY else soft
 
 
 def listen_all(host: str, port: int, option: str = "--port", *, is_shared: bool = False) -> list[socket.socket]:

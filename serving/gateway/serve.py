@@ -29,7 +29,7 @@ from serving.gateway.http.door import Door
 from serving.gateway.http.origin import VARY, AllowedOrigins, OriginPolicy
 from serving.gateway.http.server import LAST_S, Server
 from serving.gateway.key_watch import KeyWatch
-from serving.gateway.listeners import begin, let_nobody_in, listen_all
+from serving.gateway.listeners import begin, let_nobody_in, listen_all, raise_file_limit
 from serving.gateway.models.metadata import all_routable
 from serving.keys.key import OWN_KEY, own_key
 from serving.settings import GatewaySettings, host_name, is_loopback, read_settings
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 OWN_PAGES_BYTES = 4 * 2**20  # of one allocation: a batch of images stays below it, and is given again without new pages
 KEPT_BYTES = 8 * 2**20
+OWN_FILES = 1024  # beside clients' connections: those to Tritons, models' files; a guess, not measured
 SEEN_S = 5.0  # a Triton that serves is seen within a second; more on a busy machine (guess, not measured)
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
 
@@ -81,6 +82,7 @@ def run(options: Options) -> int:
         raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
     keys = None if options.keys is None else KeyWatch(options.keys, own)
     _give_large_memory_back()
+    _allow_connections(settings.limits.max_connections)
     uvloop.run(_serve(options, settings, keys, *_listeners(options)))
     return 0
 
@@ -91,6 +93,18 @@ def _give_large_memory_back() -> None:
     with contextlib.suppress(AttributeError):  # another C library, which has its own ways
         libc.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
         libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def _allow_connections(most: int) -> None:
+    """Who is refused by the bound on connections hears it; who finds no descriptor left does not."""
+    if (num_files := raise_file_limit(most + OWN_FILES)) < most + OWN_FILES:
+        log.warning(
+            "this process may open %d files, fewer than max_connections (%d) and its own %d: connections beyond are dropped "
+            "without a word; raise `ulimit -n`",
+            num_files,
+            most,
+            OWN_FILES,
+        )
 
 
 def _listeners(options: Options) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Sequence
 
 from serving.errors import UserError
+from serving.gateway.listeners import raise_file_limit
 from serving.local.logs import STAMP
 from serving.local.processes import Child, KilledForMemory, exit_text
 
@@ -65,12 +66,7 @@ def _words(line: str) -> str:
     return line.removeprefix("tandem triton: ").removeprefix("tandem: ")
 
 
-def raise_file_limit() -> None:
-    """As many descriptors as can be had, for this process and its children. Raises UserError where nothing could be served with them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = NUM_FILES if hard == resource.RLIM_INFINITY else min(NUM_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    if soft != resource.RLIM_INFINITY and soft < FEWEST_FILES:
-        raise UserError(f"this process may open {soft} files, and serving needs {FEWEST_FILES}: raise `ulimit -n`")
+def require_files() -> None:
+    """`raise_file_limit` for a Triton. Raises UserError where nothing could be served with so few."""
+    if (num_files := raise_file_limit(NUM_FILES)) < FEWEST_FILES:
+        raise UserError(f"this process may open {num_files} files, and serving needs {FEWEST_FILES}: raise `ulimit -n`")

@@ -22,7 +22,7 @@ from serving.cuda_options import cuda_options
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
 from serving.gateway import ready_file
-from serving.local.causes import raise_file_limit
+from serving.local.causes import require_files
 from serving.local.devices import of_pool, require_gpu
 from serving.local.environments import ENGINES, Environment, ensure, find
 from serving.local.launch import BACKENDS, Launch, Ports, backend_directory
@@ -177,7 +177,7 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
 
 def run(options: TritonOptions) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
-    raise_file_limit()
+    require_files()
     for port, option in _ports(options):
         require_free(options.host, port, option)
     ready_file.forget(options.ready_file)

@@ -24,7 +24,7 @@ from serving.errors import EnvironmentFault, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
 from serving.keys.key import OWN_KEY, make_own
 from serving.keys.key_file import read
-from serving.local.causes import raise_file_limit
+from serving.local.causes import require_files
 from serving.local.console import (
     LoadFailure,
     Progress,
@@ -113,7 +113,7 @@ class Grpc:
 def run(options: UpOptions) -> int:
     """Serves until stopped. Returns 0 after Ctrl-C or SIGTERM; raises TandemError where it cannot serve."""
     began_s = time.monotonic()
-    raise_file_limit()
+    require_files()
     console = Console(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
         config = UpConfig(options.config)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 
 import pytest
 
 from serving.errors import UserError
-from serving.gateway.listeners import begin, let_nobody_in, listen
+from serving.gateway.listeners import begin, let_nobody_in, listen, raise_file_limit
+
+
+def test_as_many_descriptors_are_asked_for_as_can_be_had_and_never_fewer_than_before() -> None:
+    before = _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+        assert [raise_file_limit(num_files) for num_files in (200, 400, 300)] == [300, 400, 400]
+        assert raise_file_limit(2**40 if hard != resource.RLIM_INFINITY else 500) in (hard, 500)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 400
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_once_nobody_gets_in_who_was_in_still_is_and_a_new_connection_is_dropped() -> None:
