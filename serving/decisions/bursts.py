@@ -7,10 +7,11 @@ waited out, and those that last are woken for at once. Rule: values in, values o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -83,6 +84,68 @@ def observe(
             known += (Needs(),) * (number - len(known))
             found[pool] = (*(seen(it, now, most) for it in known[:number]), *known[number:])
     return found
+
+
+MAX_NOTE_BYTES = 64_000  # a quarter of what Kubernetes takes as annotations of one object
+NOTE_VERSION = 1
+
+
+def note_of(needs: Mapping[str, tuple[Needs, ...]], now: float, wall: float) -> str:
+    """For the next scaler, in seconds of 1970. `now` and `wall`: the same moment by the clock of `needs`, and by the calendar.
+
+    The servers of each pool that are needed first go before others where not all have room.
+    """
+    most = max((len(it) for it in needs.values()), default=0)
+    while True:
+        pools = {pool: [_noted(it, wall - now) for it in known[:most]] for pool, known in needs.items()}
+        text = json.dumps({"version": NOTE_VERSION, "pools": pools}, separators=(",", ":"))
+        if len(text) <= MAX_NOTE_BYTES or most == 0:
+            return text
+        most = most * 3 // 4
+
+
+def _noted(it: Needs, ahead: float) -> list[object]:
+    since, last_at = (None if at is None else round(at + ahead, 1) for at in (it.since, it.last_at))
+    lengths, lulls = ([round(each, 1) for each in some] for some in (it.lengths, it.lulls))
+    return [lengths, lulls, since, last_at, it.rate, it.looks, it.idle]
+
+
+def noted(text: str, now: float, wall: float) -> dict[str, tuple[Needs, ...]]:
+    """What `note_of` wrote, by the clock of `now`. Nothing where it is no such note, as of another version."""
+    try:
+        found = json.loads(text, parse_constant=float)
+        if found["version"] != NOTE_VERSION:
+            return {}
+        return {
+            str(pool): tuple(_need(*each, now=now, wall=wall) for each in known)
+            for pool, known in found["pools"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return {}
+
+
+def _need(
+    lengths: list[float],
+    lulls: list[float],
+    since: float | None,
+    last_at: float | None,
+    rate: float | None,
+    looks: int,
+    idle: float | None,
+    *,
+    now: float,
+    wall: float,
+) -> Needs:
+    """Raises ValueError, TypeError. A clock that was ahead has seen it last now."""
+    if not all(
+        isfinite(each)
+        for each in (*lengths, *lulls, *(it for it in (since, last_at, rate, looks, idle) if it is not None))
+    ):
+        raise ValueError("no number")
+    behind = now - wall
+    last = None if last_at is None else min(now, last_at + behind)
+    began = None if since is None or last is None else min(last, since + behind)
+    return Needs(tuple(map(float, lengths)), tuple(map(float, lulls)), began, last, rate, int(looks), idle)
 
 
 @dataclass(frozen=True, slots=True)

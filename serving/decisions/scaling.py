@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from serving.decisions.bursts import Needs
 from serving.decisions.demand import NO_DEMAND, Demands, Gateways, Total, total_of, update
 from serving.decisions.sizes import (
     Change,
@@ -30,7 +31,8 @@ from serving.settings import SCALING_RULES, ScalingRules
 class ScalingInput:
     """What one reconciliation found. `there`: servers that the cluster was last told to run, by pool; None where that cannot be known.
 
-    `is_there_known` False: somebody is still asking the cluster, and it is worth waiting for.
+    `is_there_known` False: somebody is still asking the cluster, and it is worth waiting for. `needs`: the bursts that a scaler before this
+    one saw, which count at the first number only.
     """
 
     addresses: Collection[str]
@@ -38,6 +40,7 @@ class ScalingInput:
     are_named: bool = True
     there: Mapping[str, int] | None = None
     is_there_known: bool = True
+    needs: Mapping[str, tuple[Needs, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def step(
         return Scaling(now, gateways, None if was is None else _rested(was, now), None, total.demands, holds, "", ())
     keeps, demands = _keeps(total), {name: total.demands.get(name, NO_DEMAND) for name in sizes.supplies}
     if was is None:
-        target, said = _began(now, demands, snapshot.there or {}, sizes, rules), []
+        target, said = _began(now, demands, snapshot, sizes, rules), []
     else:
         target = next_fleet(was, now, demands, sizes, rules)
         target = _not_lower(was, target) if keeps else target
@@ -95,17 +98,19 @@ def _keeps(total: Total) -> str:
     return f"{', '.join(total.missed)} not heard" if total.missed else "the gateways' name cannot be looked up"
 
 
-def _began(now: float, demands: Demands, there: Mapping[str, int], sizes: Sizes, rules: ScalingRules) -> FleetTarget:
+def _began(now: float, demands: Demands, snapshot: ScalingInput, sizes: Sizes, rules: ScalingRules) -> FleetTarget:
     """What the cluster was last told, a server that is still on its way included: to be kept unless it does not pay.
 
     Where that cannot be known: what answers, or what pays at this demand if that is more. What was forgotten counts as done just now.
     """
+    there = snapshot.there or {}
     ready = {name: within(supply, demands[name].num_ready) for name, supply in sizes.supplies.items()}
     best = advised_mix(model_loads(demands), demands, ready, sizes, rules).replicas
     replicas = {
         name: within(supply, there.get(name, max(ready[name], best[name]))) for name, supply in sizes.supplies.items()
     }
-    return FleetTarget(replicas, now, since=dict.fromkeys(sizes.coming, now))
+    needs = {name: it for name, it in snapshot.needs.items() if name in sizes.supplies}
+    return FleetTarget(replicas, now, since=dict.fromkeys(sizes.coming, now), needs=needs)
 
 
 def _rested(it: FleetTarget, now: float) -> FleetTarget:

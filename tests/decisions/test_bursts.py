@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from serving.decisions.bursts import LONGER, SLACK_S, Needs, habit, is_due, observe, price_of_early
+from serving.decisions.bursts import (
+    LONGER,
+    MAX_NOTE_BYTES,
+    SLACK_S,
+    Needs,
+    habit,
+    is_due,
+    note_of,
+    noted,
+    observe,
+    price_of_early,
+)
 from serving.decisions.demand import Demands
 from serving.decisions.fleet import Supply
 from serving.decisions.simulate.arrivals import Bursts, PoissonArrivals, bursts
@@ -169,3 +181,38 @@ def test_what_comes_in_a_rhythm_is_due_a_cold_start_before() -> None:
     odd = seen((0, 20), (620, 640), (2000, 2020), (2300, 2320))
     assert not any(is_due(odd, 2320.0 + after, 300.0) for after in range(0, 2000, 50))
     assert price_of_early(odd, 1.0) == inf
+
+
+def test_a_note_holds_what_was_seen_by_another_clock() -> None:
+    seen = Needs((15.0, 16.5), (580.0,), 90.0, 100.0, 0.25, 7, 0.01)
+    found = noted(note_of({"gpu": (seen, Needs())}, 100.0, 1e9), 2000.0, 1e9 + 60)
+    assert found == {"gpu": (replace(seen, since=1930.0, last_at=1940.0), Needs())}
+    behind = noted(note_of({"gpu": (seen,)}, 100.0, 1e9), 2000.0, 1e9 - 60)
+    assert (behind["gpu"][0].since, behind["gpu"][0].last_at) == (2000.0, 2000.0), "by a clock that is a minute behind"
+
+
+def test_a_note_is_never_larger_than_an_annotation_may_be_and_has_the_servers_that_are_needed_first() -> None:
+    many = tuple(Needs(tuple(1000.0 + n for _ in range(20)), (5.0,) * 20, 1.0, 2.0) for n in range(1000))
+    note = note_of({"gpu": many, "cpu": many[:3]}, 2.0, 1e9)
+    assert len(note) <= MAX_NOTE_BYTES
+    found = noted(note, 2.0, 1e9)
+    assert found == {"gpu": many[: len(found["gpu"])], "cpu": many[:3]}
+    assert len(found["gpu"]) > 50
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"version":2,"pools":{}}',
+        '{"version":1,"pools":[]}',
+        '{"version":1,"pools":{"gpu":[[1]]}}',
+        '{"version":1,"pools":{"gpu":[[["x"],[],null,null,null,0,null]]}}',
+        '{"version":1,"pools":{"gpu":[[[NaN],[],null,null,null,0,null]]}}',
+    ],
+)
+def test_what_is_no_note_says_nothing(text: str) -> None:
+    assert noted(text, 1.0, 2.0) == {}

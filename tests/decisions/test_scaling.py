@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from serving.decisions.bursts import note_of, noted
 from serving.decisions.demand import FRESH_S, GONE_S, Demand
 from serving.decisions.scaling import Scaling, ScalingInput, step
 from serving.decisions.sizes import sizes_of
@@ -213,3 +214,32 @@ def test_a_further_pool_is_wanted_for_what_only_it_may_answer() -> None:
     assert bed.run(WINDOW + 30).replicas == {"cpu": 1, "gpu": 0, "gpu2": 0}
     found = bed.run(30, heard={"A": {**QUIET, "gpu2": Demand(1.51, 1.5, 0)}})
     assert found.replicas == {"cpu": 1, "gpu": 0, "gpu2": 2}
+
+
+CARDS = {
+    "cpu": pool("cpu", price_per_hour=0.2, max_replicas=4),
+    "gpu": pool("gpu", price_per_hour=1.0, max_replicas=3, cold_start_s=300.0),
+}
+CALM = {"cpu": Demand(0.5, 0.0, 4), "gpu": Demand(0.05, 0.0, 0)}
+BURST = {"cpu": Demand(8.0, 0.0, 4), "gpu": Demand(0.8, 0.0, 0)}
+
+
+def burst(bed: Bed) -> list[tuple[str, int, int, str]]:
+    """Of 45 s, after ten minutes less that; the changes of the GPU pool."""
+    before = len(bed.lines)
+    bed.run(555, heard={"A": CALM})
+    bed.run(45, heard={"A": BURST})
+    return [it for it in bed.lines[before:] if it[0] == "gpu"]
+
+
+def test_bursts_that_a_scaler_saw_are_known_to_the_one_after_it() -> None:
+    first = Bed(CARDS, ScalingRules(), there={"cpu": 4, "gpu": 0})
+    assert burst(first), "nobody knows yet that it is over soon"
+    for _ in range(4):
+        last = burst(first)
+    assert not [it for it in last if it[2] > it[1]]
+    assert first.state.target is not None
+    note = note_of(first.state.target.needs, first.now, 5e9)
+    for needs, wakes in ((noted(note, 1000.0, 5e9 + 20.0), False), ({}, True)):
+        after = Bed(CARDS, ScalingRules(), there={"cpu": 4, "gpu": 0}, needs=needs)
+        assert any(it[2] > it[1] for it in burst(after)) == wakes

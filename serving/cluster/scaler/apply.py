@@ -2,13 +2,14 @@
 
 A pool that may have none has a Deployment that says no number, so that no later rendering takes the scaler's away; Kubernetes takes that
 for one. So its pods have a scheduling gate: a node is looked for, or bought, only for a pod whose gate was opened here, because a server is
-wanted. It runs on a thread of its own; of several scalers the leader alone writes. Rule: what is not known is left as it is.
+wanted. It runs on a thread of its own; of several scalers the leader alone writes. Rule: what is not known is left as it is, but for a
+pool's fewest servers, which are wanted whatever comes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from serving.cluster.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
@@ -30,12 +31,18 @@ class ScaleChange:
     after: int
 
 
-def scale_changes(found: Mapping[str, Deployment], wanted: Mapping[str, int | None]) -> tuple[ScaleChange, ...]:
-    """Deployments that ask for another number than is wanted, by pool. An unknown number changes nothing."""
+def scale_changes(
+    found: Mapping[str, Deployment], wanted: Mapping[str, int | None], least: Mapping[str, int]
+) -> tuple[ScaleChange, ...]:
+    """Deployments that ask for another number than is wanted, by pool; while that is unknown, for fewer than `least`."""
+    numbers = {pool: wanted.get(pool) for pool in found}
+    numbers = {
+        pool: max(found[pool].replicas, least.get(pool, 0)) if it is None else it for pool, it in numbers.items()
+    }
     return tuple(
         ScaleChange(it.name, it.replicas, number)
         for pool, it in found.items()
-        if (number := wanted.get(pool)) is not None and number != it.replicas
+        if (number := numbers[pool]) is not None and number != it.replicas
     )
 
 
@@ -60,20 +67,25 @@ def pods_to_open(
 
 
 class Applier:
-    """`wanted`: a pool's number now, None while it is unknown. `publish` is called from the thread."""
+    """`wanted`: a pool's number now, None while it is unknown; `least`: its fewest. `note`: for the next leader, None where there is none.
+
+    `publish` and `note` are called from the thread.
+    """
 
     def __init__(
         self,
-        pools: Collection[str],
+        least: Mapping[str, int],
         leader: Leader,
         wanted: Callable[[str], int | None],
-        publish: Callable[[LeaderSnapshot], None],
+        publish: Callable[[LeaderSnapshot, str | None], None],
         say: Callable[[str], None],
+        note: Callable[[], str | None] = lambda: None,
         context: str | None = None,
         namespace: str | None = None,
         release: str | None = None,
     ) -> None:
-        self._pools, self._leader, self._wanted, self._publish, self._say = tuple(pools), leader, wanted, publish, say
+        self._least, self._leader, self._wanted, self._publish, self._say = dict(least), leader, wanted, publish, say
+        self._pools, self._note = tuple(least), note
         self._context, self._namespace, self._release = context, namespace, release
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -111,7 +123,7 @@ class Applier:
     def _look(self, client: Client) -> None:
         problem = ""
         try:
-            self._leader.renew(client)
+            self._leader.renew(client, self._note)
             problem = self._leader.problem
             if self._leader.leads():
                 for line in self._apply(client):
@@ -129,7 +141,7 @@ class Applier:
                 if is_leading
                 else f"another scaler sets replicas now: {self._leader.holder or 'none yet'}"
             )
-        self._publish(LeaderSnapshot(is_leading, self._leader.holder, problem))
+        self._publish(LeaderSnapshot(is_leading, self._leader.holder, problem), self._leader.note)
 
     def _apply(self, client: Client) -> Iterator[str]:
         """A line for each number that it set."""
@@ -141,7 +153,7 @@ class Applier:
             raise EnvironmentFault(f"this account may not see pods of namespace {client.namespace}")
         found = deployments_of_pools(snapshot.deployments, self._pools, client.namespace)
         wanted = {pool: self._wanted(pool) for pool in found}
-        for it in scale_changes(found, wanted):
+        for it in scale_changes(found, wanted, self._least):
             if not self._leader.leads():
                 return
             path = f"/apis/apps/v1/namespaces/{client.namespace}/deployments/{it.deployment}/scale"

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -73,7 +73,7 @@ def run(options: Options) -> int:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        applier = _applier(options, state)
+        applier = _applier(options, state, {name: sizes.supplies[name].min_replicas for name in options.apply})
         cluster.start()
         pages.start()
         if applier is not None:
@@ -98,17 +98,17 @@ def run(options: Options) -> int:
     return 0
 
 
-def _applier(options: Options, state: ScalerState) -> Applier | None:
+def _applier(options: Options, state: ScalerState, least: Mapping[str, int]) -> Applier | None:
     if not options.apply:
         return None
 
-    def publish(leader: LeaderSnapshot) -> None:
-        state.leader = leader
+    def publish(leader: LeaderSnapshot, note: str | None) -> None:
+        state.leader, state.note = leader, note
 
     leader = Leader(options.lease, f"{socket.gethostname()}_{token_hex(4)}")  # a container that restarts is another
     state.leader = LeaderSnapshot()
     where = options.context, options.namespace, options.release
-    return Applier(options.apply, leader, state.replicas, publish, _say, *where)
+    return Applier(least, leader, state.replicas, publish, _say, state.note_of_bursts, *where)
 
 
 def _checked(url: str) -> str:

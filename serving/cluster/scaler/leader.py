@@ -21,6 +21,8 @@ from serving.errors import TandemError
 LEASE_S = 3  # whole seconds in the object; with a round of one second a killed holder is followed within four
 RENEWED_S = 2.0
 CONFLICT = 409  # somebody else was quicker
+NOTE = "tandem-bursts"  # an annotation
+NOTED_EVERY_S = 10.0  # and what is newer is lost with its holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,18 @@ class LeaderSnapshot:
 
 
 class Leader:
-    """`identity`: of this process, such as its pod's name. Called from one thread."""
+    """`identity`: of this process, such as its pod's name. Called from one thread.
+
+    `note`: what whoever leads next is to know, as last seen in the Lease; None: it was not read yet.
+    """
 
     def __init__(self, name: str, identity: str, now: Callable[[], float] = time.monotonic) -> None:
         self.name, self.identity = name, identity
         self.holder = ""  # as last seen
         self.problem = ""
+        self.note: str | None = None
         self._now = now
+        self._noted_at = -inf
         self._renewed_at = -inf
         self._seen = ""  # the Lease's version
         self._seen_at = -inf
@@ -47,15 +54,15 @@ class Leader:
     def leads(self) -> bool:
         return self._now() - self._renewed_at < RENEWED_S
 
-    def renew(self, client: Client) -> None:
-        """Takes the Lease, keeps it, or waits for it: to be called every second."""
+    def renew(self, client: Client, note: Callable[[], str | None] = lambda: None) -> None:
+        """Takes the Lease, keeps it, or waits for it: to be called every second. `note`: to be left there, None leaves what is there."""
         began = self._now()
         try:
             lease = self._read(client)
             if lease is None:
-                self._write(client, "POST", self._lease(None), began)
+                self._write(client, "POST", self._lease(None, note), began)
             elif self._is_ours(lease) or self._is_free(lease, began):
-                self._write(client, "PUT", self._lease(lease), began)
+                self._write(client, "PUT", self._lease(lease, note), began)
             self.problem = ""
         except WriteError as error:
             if error.status != CONFLICT:
@@ -85,12 +92,13 @@ class Leader:
         except ApiError as error:
             if error.status != 404:
                 raise
-            self.holder = ""
+            self.holder, self.note = "", ""
             return None
         version = text(lease, "metadata", "resourceVersion")
         if version != self._seen:
             self._seen, self._seen_at = version, self._now()
         self.holder = text(lease, "spec", "holderIdentity")
+        self.note = text(lease, "metadata", "annotations", NOTE)
         return lease
 
     def _is_ours(self, lease: Object) -> bool:
@@ -100,14 +108,18 @@ class Leader:
         lasts_s = at(lease, "spec", "leaseDurationSeconds", default=LEASE_S)
         return not text(lease, "spec", "holderIdentity") or now - self._seen_at >= lasts_s
 
-    def _lease(self, old: Object | None) -> Object:
+    def _lease(self, old: Object | None, note: Callable[[], str | None]) -> Object:
         """With the version of the one that was read, so that of two who take it one is refused."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: dict[str, object] = dict(at(old, "spec", default={})) if old else {"leaseTransitions": 0}
         if old is None or not self._is_ours(old):
             spec |= {"acquireTime": now, "leaseTransitions": int(str(spec.get("leaseTransitions") or 0)) + bool(old)}
         spec |= {"holderIdentity": self.identity, "leaseDurationSeconds": LEASE_S, "renewTime": now}
-        return {**(old or {"metadata": {"name": self.name}}), "spec": spec}
+        metadata = dict(at(old, "metadata", default={})) if old else {"name": self.name}
+        if self._now() - self._noted_at >= NOTED_EVERY_S and (left := note()) is not None:
+            self._noted_at = self._now()
+            metadata["annotations"] = {**at(metadata, "annotations", default={}), NOTE: left}
+        return {**(old or {}), "metadata": metadata, "spec": spec}
 
     def _write(self, client: Client, method: str, lease: Object, began: float) -> None:
         path = self._path(client) if method == "PUT" else self._path(client).rpartition("/")[0]

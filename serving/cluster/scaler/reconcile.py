@@ -24,6 +24,7 @@ from serving.cluster.scaler.gateways import (
     read_demand,
 )
 from serving.cluster.scaler.state import Result, ScalerState, Traffic
+from serving.decisions.bursts import Needs, noted
 from serving.decisions.cold_start import ColdStart, PoolSnapshot, follow
 from serving.decisions.scaling import Scaling, ScalingInput, step
 from serving.decisions.sizes import Sizes, as_measured
@@ -184,6 +185,7 @@ class Reconciler:
             are_named=named.are_known,
             there=self._cluster.replicas,
             is_there_known=self._cluster.is_settled(),
+            needs=self._noted(),
         )
         sizes = as_measured(self._sizes, self._cold_starts)
         old, self._scaling = self._scaling, step(self._scaling, time.monotonic(), look, sizes, self._rules)
@@ -192,6 +194,12 @@ class Reconciler:
         self._before = now
         traffic = self._traffic.observe(self._scaling.at, now.reports)
         self._state.publish(Result(self._scaling, now.silent, self._cold_starts, self._cluster.is_readable, traffic))
+
+    def _noted(self) -> Mapping[str, tuple[Needs, ...]]:
+        """The bursts that a scaler before this one saw, while this one has no number yet."""
+        if self._scaling.target is not None or not self._state.note:
+            return {}
+        return noted(self._state.note, time.monotonic(), time.time())
 
     def _by_restart(self, places: tuple[str, ...], now: Round) -> Round:
         """The same round, with another name for a gateway that has restarted at its address."""

@@ -16,6 +16,7 @@ from itertools import accumulate
 from math import inf
 
 from serving.cluster.scaler.leader import LeaderSnapshot
+from serving.decisions.bursts import note_of
 from serving.decisions.cold_start import ColdStart
 from serving.decisions.scaling import Scaling
 
@@ -95,6 +96,7 @@ class ScalerState:
         self.holds_since: float | None = time.monotonic()  # since when no number is published
         self.totals = ColdStartTotals()
         self.leader: LeaderSnapshot | None = None  # None: this scaler sets no replicas
+        self.note: str | None = None  # of the leader before, about bursts: a text of `bursts.note_of`
         self.has_looked = False
         self.has_published = False  # a number was known once
         self.is_over = False  # nothing more is published
@@ -131,6 +133,11 @@ class ScalerState:
     async def next(self) -> None:
         """Returns when something is published, or nothing more will be."""
         await asyncio.shield(self._next)
+
+    def note_of_bursts(self) -> str | None:
+        """For the scaler after this one; None before the first number."""
+        scaling = self.result.scaling
+        return None if scaling.target is None else note_of(scaling.target.needs, time.monotonic(), time.time())
 
     def replicas(self, pool: str) -> int | None:
         """None while it is unknown or not reliable."""

@@ -48,7 +48,13 @@ def test_a_number_is_set_where_another_is_wanted_and_left_where_nobody_knows(
     wanted: int | None, changes: list[tuple[int, int]]
 ) -> None:
     expected = tuple(ScaleChange("tandem-gpu", before, after) for before, after in changes)
-    assert scale_changes({"gpu": deployment()}, {"gpu": wanted}) == expected
+    assert scale_changes({"gpu": deployment()}, {"gpu": wanted}, {"gpu": 0}) == expected
+
+
+@pytest.mark.parametrize(("replicas", "wanted", "after"), [(1, None, 2), (2, None, None), (3, None, None), (1, 3, 3)])
+def test_a_pool_has_its_fewest_before_any_number_is_known(replicas: int, wanted: int | None, after: int | None) -> None:
+    changes = scale_changes({"gpu": deployment(replicas)}, {"gpu": wanted}, {"gpu": 2})
+    assert [it.after for it in changes] == ([] if after is None else [after])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,8 @@ def test_a_lease_of_another_shape_is_told_and_ends_nothing() -> None:
     published: list[LeaderSnapshot] = []
     store = Store()
     store.lease = {"metadata": {"resourceVersion": "1"}, "spec": {"leaseTransitions": "many"}}
-    it = Applier(("gpu",), Leader("tandem-scaler", "a"), lambda _: 1, published.append, said.append)
+    leader = Leader("tandem-scaler", "a")
+    it = Applier({"gpu": 0}, leader, lambda _: 1, lambda found, _: published.append(found), said.append)
     for _ in range(2):
         it._look(store)
     assert len(said) == 1

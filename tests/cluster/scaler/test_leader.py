@@ -9,7 +9,7 @@ import pytest
 
 from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, WriteError
 from serving.cluster.objects.fields import Object
-from serving.cluster.scaler.leader import LEASE_S, RENEWED_S, Leader
+from serving.cluster.scaler.leader import LEASE_S, NOTED_EVERY_S, RENEWED_S, Leader
 
 ROUND_S = 1.0
 
@@ -121,3 +121,21 @@ def test_whoever_cannot_renew_stops_before_another_may_begin_and_says_why() -> N
     store.is_away = False
     leader.renew(store)
     assert (leader.leads(), leader.problem) == (True, "")
+
+
+def test_what_a_holder_has_noted_is_known_to_whoever_follows_and_stays_until_that_one_knows_more() -> None:
+    store, clock = Store(), Clock()
+    first, second = (Leader("tandem-scaler", name, clock) for name in ("a", "b"))
+    notes = iter(["one", "two", "three"])
+    for _ in range(int(2 * NOTED_EVERY_S)):
+        first.renew(store, lambda: next(notes))
+        second.renew(store, lambda: "of one that waits")
+        clock.at += ROUND_S
+    assert (second.leads(), second.note) == (False, "two"), "a note each time that it is due, and no more"
+    led([second], clock, store, 10)
+    second.renew(store)
+    assert (second.leads(), second.note) == (True, "two")
+    second.give_back(store)
+    first.renew(store, lambda: "three")
+    second.renew(store)
+    assert (second.note, second.holder) == ("three", "a")
