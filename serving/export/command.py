@@ -34,7 +34,7 @@ from serving.export.recipes import RecipeModel
 from serving.export.sources import checks
 from serving.export.sources.graphs import examples
 from serving.export.speed import EnginePython
-from serving.repository import PASSED, UNTRAINED, Gate, Variant
+from serving.repository import PASSED, STAND_IN, UNTRAINED, Gate, PoolGate, Variant
 from serving.repository.preprocessing import ImagePreprocessing
 
 
@@ -193,11 +193,12 @@ def write_payload(path: Path, data: Dataset) -> None:
 
 def _sentence(variant: Variant) -> str:
     record = variant.record
-    pools = "; ".join(
-        f"{pool} {given.status}{f' ({given.reason})' if given.reason and given.status != PASSED else ''}"
-        for pool, given in record.pools.items()
-    )
+    pools = "; ".join(f"{pool} {given.status}{_why(given)}" for pool, given in record.pools.items())
     return f"{variant.name}: {_proof(variant)}; {pools}"
+
+
+def _why(given: PoolGate) -> str:
+    return f" ({given.reason})" if given.reason and (given.status != PASSED or STAND_IN in given.reason) else ""
 
 
 def _proof(variant: Variant) -> str:

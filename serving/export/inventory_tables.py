@@ -17,7 +17,7 @@ from rich.table import Table
 
 from serving.decisions.engines import PLAIN, POOL
 from serving.export.inventory import Models, VariantRow, Version
-from serving.repository import PRECISIONS, UNTRAINED, Speed
+from serving.repository import PRECISIONS, STAND_IN, UNTRAINED, Speed
 
 COLUMNS = ("model", "version", "task", "variants", "accuracy", "speed here", "size", "age", "state")
 VARIANT_COLUMNS = ("variant", "proof (FP32)", "size", "pools", "speed against FP32", "digest")
@@ -119,8 +119,10 @@ def show_one(models: Models, *, as_json: bool) -> None:
     for row in models.variants:
         served = "in batches of one" if row.max_batch_size < 2 else f"in batches of up to {row.max_batch_size}"
         kept = "" if row.is_data_kept else "; what it was judged on was not kept"
+        unseen = [pool for pool, given in row.pools.items() if STAND_IN in given.reason]
+        stand_in = f"; for pool {' and '.join(unseen)} {STAND_IN}" if unseen else ""
         console.print(
-            f"{row.name}: version {row.model_version} of {row.created}, {row.task}, {served}, from {row.source}{kept}",
+            f"{row.name}: version {row.model_version} of {row.created}, {row.task}, {served}, from {row.source}{kept}{stand_in}",
             markup=False,
         )
     for entry in models.account:

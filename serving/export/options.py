@@ -149,7 +149,7 @@ def _check_data(path: Path, labels: tuple[str, ...] | None) -> None:
     elif path.suffix == ".npz" or zipfile.is_zipfile(path):
         arrays = read_arrays(path)
         if labels is not None and LABELS in arrays:
-            check_labels(f"{path}: labels", arrays[LABELS], len(labels))
+            check_labels(f"{path}: labels", arrays[LABELS], len(labels), labels)
     else:
         raise UserError(f"{path} cannot be read: its kind is unknown; give {KINDS}")
 

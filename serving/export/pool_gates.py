@@ -20,7 +20,7 @@ from serving.export.speed import Entrant, Results, contest
 from serving.export.speed.contest import MIN_ROUNDS, NUM_ROUNDS
 from serving.export.variant_files import ProvenVariant
 from serving.export.variants.candidate import Candidate
-from serving.repository import NOT_ALLOWED, PASSED, UNGATED, UNTRAINED, PoolGate
+from serving.repository import NOT_ALLOWED, PASSED, STAND_IN, UNGATED, UNTRAINED, PoolGate
 
 TENSORRT = "tensorrt"
 # (variant, pool) -> the engine that such a server lacks, and why the pool may not run it
@@ -31,7 +31,6 @@ NOT_ALLOWED_ON: Mapping[tuple[str, str], tuple[str, str]] = {
     ("bf16", "gpu"): (TENSORRT, "OpenVINO computes it, on processors only; FP16 is what a GPU gets"),
 }
 _TENSORRT_ONLY = "made by --tensorrt for a card; processors compute its integers otherwise: export without --tensorrt"
-_STAND_IN = "answers judged on a CPU stand-in, not timed"
 _ACCEPTED = "accepted without data: nothing proves it"
 # Where an interval holds 1 and is wide, more rounds may decide. As long as a usual contest of four files takes; a guess, not measured.
 SETTLE_S = 60.0
@@ -132,7 +131,7 @@ def _pool_gate(job: ExportJob, candidate: Candidate, pool: str, results: Results
     if pool == "gpu" and (is_for_tensorrt or "cuda" not in job.engines):
         engine = ONLY_ENGINE.get((pool, variant), TENSORRT if is_for_tensorrt else "cuda")
         gate = PoolGate(
-            PASSED, engine, f"the baseline; {_STAND_IN}" if variant == "fp32" else f"{_STAND_IN}: FP32 goes first"
+            PASSED, engine, f"the baseline; {STAND_IN}" if variant == "fp32" else f"{STAND_IN}: FP32 goes first"
         )
     else:
         gate = results.verdict(variant, pool)

@@ -22,13 +22,10 @@ from serving.export.gates.limits import ROW_DIFFERENCE, RULES, Limits, option
 from serving.export.gates.tasks import Rows, measure
 from serving.export.onnx_session import answers
 from serving.export.progress import Progress, silent
-from serving.export.sources.graphs.examples import NUM_ROWS, first_rows
+from serving.export.sources.graphs.examples import NO_ANSWER, NUM_ROWS, first_rows
 from serving.repository import CLASSIFICATION
 from serving.repository.preprocessing import ImagePreprocessing
 
-_NO_ANSWER = (
-    "this model does not answer right: leave such rows out, or fit it with a step that fills them (SimpleImputer)"
-)
 _NUM_ROWS = 4  # tell which numbers there are, not what they are
 
 
@@ -59,7 +56,7 @@ def _check_known(path: str, inputs: Arrays) -> None:
     """Raises UserError for values that the model has no answer to."""
     for name, values in inputs.items():
         if values.dtype.kind == "f" and np.isnan(values).any():
-            raise UserError(f"{path}: {name}: holds NaN, which {_NO_ANSWER}")
+            raise UserError(f"{path}: {name}: holds NaN, which {NO_ANSWER}")
 
 
 def to_calibrate(

@@ -32,6 +32,7 @@ STATUSES = (PASSED, REFUSED, NOT_USEFUL, NOT_ALLOWED, UNGATED)
 LABELS = "labels"  # right answers that came with the data
 AGREEMENT = "agreement"  # the reference's own answers on the given inputs; nobody said which are right
 NOTHING = "nothing"  # no data: whoever exported it accepted it ungated
+STAND_IN = "answers judged on a CPU stand-in, not timed"  # a GPU pool's files, where no card is
 UNTRAINED = "untrained: speed only"  # random weights: there is nothing to be right about
 BASES = (LABELS, AGREEMENT, NOTHING, UNTRAINED)
 

@@ -799,6 +799,7 @@ def test_a_variant_that_does_not_pass_is_told_and_the_model_that_is_served_makes
     assert "fp16: not written: " in done.said
     assert done.names == ["model-fp32"]
     assert done.record().not_made["fp16"] in done.said
+    assert "gpu passed (the baseline; answers judged on a CPU stand-in, not timed)" in done.said
 
 
 def test_a_model_is_exported_into_a_repository_while_another_model_is(folder: Path, tmp_path: Path) -> None:

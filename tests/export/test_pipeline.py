@@ -74,7 +74,7 @@ def test_a_file_becomes_a_model_with_its_variants_and_its_data(
     assert processor_key() in fp32.record.gate.judged_on
     assert int8.record.gate.calibration.startswith("90 rows, SHA-256 ")
     assert fp32.record.gate.calibration == ""
-    assert "not timed" in fp32.record.pools["gpu"].reason
+    assert fp32.record.pools["gpu"].reason == "the baseline; answers judged on a CPU stand-in, not timed"
     assert {row.ratio for row in fp32.record.speed} <= {1.0}
 
 

@@ -14,7 +14,7 @@ from serving.export import inventory_tables as tables
 from serving.export import verify
 from serving.export.inventory import Models, VariantRow
 from serving.export.verify import VariantVerdict, Verification
-from serving.repository import UNTRAINED, Check, Gate, PoolGate, Speed
+from serving.repository import STAND_IN, UNTRAINED, Check, Gate, PoolGate, Speed
 
 GATE = Gate(
     basis="labels",
@@ -130,6 +130,13 @@ def test_what_was_not_made_and_what_has_no_record_is_told_below(capsys: pytest.C
     assert re.match(r"net-bf16: .*: no \[AMX\] here$", said[-3])
     assert re.match(r"net-fp32: .*: it needs \[more\]$", said[-2])
     assert re.match(r"stray: .*tandem\.json", said[-1])
+
+
+def test_a_pool_of_cards_that_nobody_asked_says_so_and_no_other_pool_does(capsys: pytest.CaptureFixture[str]) -> None:
+    unseen = replace(ROW, pools={"cpu": PASSED, "gpu": PoolGate("passed", "cuda", f"{STAND_IN}: FP32 goes first")})
+    words = "for pool gpu answers judged on a CPU stand-in, not timed"
+    assert words in shown(capsys, unseen)
+    assert "stand-in" not in shown(capsys, ROW)
 
 
 SERVED = {

@@ -15,17 +15,31 @@ from numpy.typing import NDArray
 
 from serving.documents.nearest import nearest
 from serving.errors import UserError
-from serving.export.data.dataset import Dataset
+from serving.export.data.dataset import ClassNames, Dataset
 from serving.export.exported_model import NUMPY_TYPES, fits
 from serving.repository import Tensor
 
 LABELS = "labels"
+COLUMNS_FILE = "columns.txt"  # names of a table's features in their order, where the model was fitted on a data frame
 
 
-def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None, *, has_batch: bool = True) -> Dataset:
-    """`num_labels` None: the model has no classes, and labels are whatever its own metric understands."""
+def read_npz(
+    path: Path,
+    inputs: tuple[Tensor, ...],
+    num_labels: int | None,
+    names: tuple[str, ...] | None = None,
+    columns: tuple[str, ...] = (),
+    *,
+    has_batch: bool = True,
+) -> Dataset:
+    """`num_labels` None: the model has no classes, and labels are whatever its own metric understands. `names`: of its classes.
+
+    `columns`: of its one table, in their order; they may be arrays of their own.
+    """
     arrays = read_arrays(path)
     known = [tensor.name for tensor in inputs]
+    if len(known) == 1 and columns and set(columns) <= arrays.keys() - {*known, LABELS}:
+        arrays |= {known[0]: _table(path, {column: arrays.pop(column) for column in columns})}
     for name in arrays:
         if name not in (*known, LABELS):
             raise UserError(f"{path}: unknown array {name!r}{nearest(name, [*known, LABELS])}")
@@ -34,7 +48,7 @@ def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None, *, 
             raise UserError(f"{path}: array {name!r} is missing; there are {', '.join(sorted(arrays)) or 'none'}")
     labels = arrays.pop(LABELS) if LABELS in arrays and LABELS not in known else None
     if labels is not None:
-        labels = check_labels(f"{path}: labels", labels, num_labels)
+        labels = check_labels(f"{path}: labels", labels, num_labels, names)
     arrays = {tensor.name: _whole(tensor, arrays[tensor.name], has_batch) for tensor in inputs}
     num_samples = len(labels) if labels is not None else _num_rows(arrays[known[0]])
     for tensor in inputs:
@@ -42,16 +56,34 @@ def read_npz(path: Path, inputs: tuple[Tensor, ...], num_labels: int | None, *, 
     return Dataset(path.name, arrays, labels)
 
 
-def check_labels(where: str, labels: NDArray[Any], num_labels: int | None) -> NDArray[Any]:
-    """int64 [n] in 0..num_labels-1, or any finite numbers [n, …] where there are no classes."""
+def _table(path: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """float32 [n, k] of k columns, each [n] or [n, 1]."""
+    first = next(iter(columns))
+    num_rows = len(np.atleast_1d(columns[first]))
+    for name, values in columns.items():
+        if values.dtype.kind not in "iufb" or values.shape not in ((num_rows,), (num_rows, 1)):
+            raise UserError(
+                f"{path}: column {name!r}: want numbers [{num_rows}] as {first!r} has, got {_described(values)}"
+            )
+    return np.stack([values.reshape(num_rows) for values in columns.values()], axis=1).astype(np.float32)
+
+
+def check_labels(
+    where: str, labels: NDArray[Any], num_labels: int | None, names: tuple[str, ...] | None = None
+) -> NDArray[Any]:
+    """int64 [n] in 0..num_labels-1, also of classes by name, or any finite numbers [n, …] where there are no classes."""
     if num_labels is None:
         if labels.ndim < 1 or len(labels) == 0 or labels.dtype.kind not in "iuf" or not np.isfinite(labels).all():
             raise UserError(f"{where}: want finite numbers [n, …], n at least 1; got {_described(labels)}")
         return labels
+    if names and labels.ndim == 1 and labels.dtype.kind == "U":
+        classes = ClassNames(names, num_labels)
+        return np.array([classes.value(str(label), where) for label in labels], np.int64)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
         raise UserError(f"{where}: want whole numbers [n], n at least 1; got {_described(labels)}")
     if labels.min() < 0 or labels.max() >= num_labels:
-        raise UserError(f"{where}: want 0..{num_labels - 1}, got {labels.min()}..{labels.max()}")
+        way = f"; or give names of classes, {where.rpartition(' ')[2]}.astype(str)" if names else ""
+        raise UserError(f"{where}: want 0..{num_labels - 1}, got {labels.min()}..{labels.max()}{way}")
     return labels.astype(np.int64)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from serving.errors import EnvironmentFault, UserError
 from serving.export.data import folders, texts
 from serving.export.data.dataset import Dataset
-from serving.export.data.npz import read_npz
+from serving.export.data.npz import COLUMNS_FILE, read_npz
 from serving.export.progress import Progress, Warn, silent, to_stderr
 from serving.installation import how_to_add
 from serving.repository import Tensor
@@ -81,7 +81,8 @@ def read(
         text_wanted = _text_preprocessing(path, preprocessing)
         return texts.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
-        return read_npz(path, inputs, num_labels, has_batch=has_batch)
+        columns = (beside or {}).get(COLUMNS_FILE, b"").decode().splitlines()
+        return read_npz(path, inputs, num_labels, labels, tuple(columns), has_batch=has_batch)
     raise UserError(f"{path} cannot be read: its kind is unknown; give {KINDS}")
 
 

@@ -26,6 +26,7 @@ from sklearn.exceptions import InconsistentVersionWarning, NotFittedError  # typ
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped, unused-ignore]
 
 from serving.errors import EnvironmentFault, UserError
+from serving.export.data.npz import COLUMNS_FILE
 from serving.export.exported_model import Arrays, ExportedModel, SourceOptions
 from serving.export.onnx_session import first_line
 from serving.export.progress import Progress
@@ -50,7 +51,6 @@ from serving.repository.record import CLASSIFICATION
 
 _UNKNOWN_RATIO = 0.3  # of values, so that rows with several are among them
 _NAN_TOLERANCE = 1e-3  # a row that takes another branch moves by more
-COLUMNS_FILE = "columns.txt"  # names of the features in their order, where the model was fitted on a data frame
 
 
 def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedModel:
@@ -80,7 +80,7 @@ def _exported(estimator: Estimator, options: SourceOptions, kind: str) -> Export
     content = finished(graph, estimator.name)
     takes, gives = input_ports(graph, estimator.name), output_ports(graph, estimator.name)
     rows = {port.name: values for port, values in zip(takes, columns.values(), strict=True)}
-    framework = _framework(estimator, rows)
+    framework = _framework(estimator, rows, options.example_name)
     trial = Trial(content, estimator.name)
     _check(trial, rows, framework, estimator)
     shapes = [values.shape[1:] for values in framework]
@@ -104,11 +104,13 @@ def _exported(estimator: Estimator, options: SourceOptions, kind: str) -> Export
     )
 
 
-def _framework(estimator: Estimator, rows: Arrays) -> list[NDArray[Any]]:
+def _framework(estimator: Estimator, rows: Arrays, where: str) -> list[NDArray[Any]]:
     try:
         return estimator.answers(table_of(rows))
     except ValueError as error:
-        raise UserError(f"{estimator.name} does not run on the example: {first_line(error)}") from None
+        has_holes = any(values.dtype.kind == "f" and np.isnan(values).any() for values in rows.values())
+        way = f": {where} holds NaN, which {examples.NO_ANSWER}" if has_holes else f" on {where}: {first_line(error)}"
+        raise UserError(f"{estimator.name} does not run{way}") from None
 
 
 def _task(estimator: Estimator, options: SourceOptions) -> str:
@@ -155,7 +157,7 @@ def _texts(estimator: Estimator, options: SourceOptions) -> list[bool] | None:
     """For each column whether it is text; None where all are numbers, and one input takes them."""
     if options.example is None and (estimator.takes_text or text_columns(estimator.model)):
         raise UserError(
-            f"{estimator.name} takes columns of text: give rows of them with --data or --example, one array for each column: "
+            f"{estimator.name} takes columns of text: give rows of them as .npz with --data or --example, one array for each column: "
             f"{', '.join(estimator.column_names)}"
         )
     given = options.example or {}
@@ -173,10 +175,17 @@ def _rows(estimator: Estimator, options: SourceOptions, texts: list[bool] | None
                 f"{estimator.name} does not run on made-up inputs, give real ones with --example: {first_line(error)}"
             ) from None
     if FEATURES in options.example:
-        return examples.given(options.example, [Port(FEATURES, "FP32", (estimator.num_features,))])
+        return examples.given(
+            options.example, [Port(FEATURES, "FP32", (estimator.num_features,))], options.example_name
+        )
+    if not (texts or estimator.takes_text) and not set(estimator.column_names) & options.example.keys():
+        raise UserError(
+            f"{estimator.name} takes one array, {FEATURES!r}, FP32 [n, {estimator.num_features}]; {options.example_name} has "
+            f"{', '.join(map(repr, options.example)) or 'none'}"
+        )
     kinds = ("BYTES" if is_text else "FP32" for is_text in texts or [False] * estimator.num_features)
     wanted = [Port(name, kind, (1,)) for name, kind in zip(estimator.column_names, kinds, strict=True)]
-    columns = examples.given(options.example, wanted)
+    columns = examples.given(options.example, wanted, options.example_name)
     return columns if texts else {FEATURES: np.concatenate(list(columns.values()), axis=1)}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -148,12 +149,23 @@ def _refusal(error: Exception, model: Any) -> str:
         found = [step for step, kind in parts if f"{kind.__module__}.{kind.__qualname__}" == named[1]]
         where = f"step {found[-1]} ({named[1]})" if found else f"a {named[1]}"
         return f"{where} has no converter to ONNX: take another in its place, or export the model as .onnx yourself"
-    found = [f"step {step} ({kind.__name__})" for step, kind in parts if kind.__name__ in words]
+    stumbled = _converted_last(error)
+    found = [
+        f"step {step} ({type(part).__name__})"
+        for step, part in steps(model)
+        if part is stumbled or (stumbled is None and type(part).__name__ in words)
+    ]
     why = re.sub(r"\s*You may raise an is.*", "", first_line(error)).rstrip(".")  # advice for other people's project
     return (
         f"{found[-1] if found else type(model).__name__} cannot be converted to ONNX: {why}; take another in its place, or "
         "export the model as .onnx yourself"
     )
+
+
+def _converted_last(error: Exception) -> Any:
+    """The estimator that a converter was at when it raised; None where it was at none."""
+    at = [frame.f_locals.get("operator") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((one.raw_operator for one in reversed(at) if hasattr(one, "raw_operator")), None)
 
 
 def _without_sequences(graph: onnx.GraphProto, estimator: Estimator) -> None:
@@ -180,8 +192,8 @@ def _without_sequences(graph: onnx.GraphProto, estimator: Estimator) -> None:
             )
             graph.node.append(onnx.helper.make_node("Gather", [padded, f"tandem_class_{index}"], [name], axis=1))
     del graph.output[1]
-    for name in single:
-        graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None]))
+    for name, count in zip(single, estimator.questions, strict=True):
+        graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, count]))
 
 
 def _outputs(graph: onnx.ModelProto, estimator: Estimator) -> dict[str, str]:

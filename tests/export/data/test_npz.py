@@ -36,6 +36,28 @@ def test_labels_are_left_off_where_nobody_knows_them(tmp_path: Path) -> None:
     assert (data.num_samples, data.labels) == (4, None)
 
 
+def test_labels_may_be_names_of_the_classes(tmp_path: Path) -> None:
+    data = read_npz(write(tmp_path, labels=np.array(["b", "a", "c", "b"])), IMAGE, 3, ("a", "b", "c"))
+    assert data.labels is not None
+    assert (data.labels.dtype.name, data.labels.tolist()) == ("int64", [1, 0, 2, 1])
+    with pytest.raises(UserError, match="unknown label 'd'; known are a, b, c"):
+        read_npz(write(tmp_path, labels=np.array(["b", "a", "c", "d"])), IMAGE, 3, ("a", "b", "c"))
+    with pytest.raises(UserError, match=r"want 0..2, got 5..9; or give names.*labels.astype\(str\)"):
+        read_npz(write(tmp_path, labels=np.array([5, 7, 9, 5])), IMAGE, 3, ("5", "7", "9"))
+
+
+def test_columns_of_a_table_may_be_arrays_of_their_own(tmp_path: Path) -> None:
+    features = (Tensor("features", "FP32", (2,)),)
+    np.savez(tmp_path / "table.npz", size=np.array([[3.5], [4.5]]), age=np.array([1, 2]), labels=np.array([0, 1]))
+    rows = read_npz(tmp_path / "table.npz", features, 2, None, ("age", "size")).inputs["features"]
+    assert (rows.dtype.name, rows.tolist()) == ("float32", [[1, 3.5], [2, 4.5]])
+    with pytest.raises(UserError, match="unknown array"):
+        read_npz(tmp_path / "table.npz", features, 2)
+    np.savez(tmp_path / "uneven.npz", size=np.array([1.0]), age=np.array([1, 2]))
+    with pytest.raises(UserError, match=r"column 'size': want numbers \[2\] as 'age' has, got float64 \[1\]"):
+        read_npz(tmp_path / "uneven.npz", features, 2, None, ("age", "size"))
+
+
 def test_a_model_without_classes_takes_labels_of_any_numbers(tmp_path: Path) -> None:
     data = read_npz(write(tmp_path, labels=np.array([0.5, -3.0, 1e6, 0.0])), IMAGE, None)
     assert data.labels is not None

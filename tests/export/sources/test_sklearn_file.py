@@ -54,6 +54,7 @@ from threadpoolctl import threadpool_limits
 from serving.errors import EnvironmentFault, UserError
 from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.sources import sklearn_file
+from serving.export.sources.graphs.onnx_model import output_ports
 from serving.export.sources.graphs.runnable import Trial
 from serving.export.sources.sklearn_estimator import describe
 from serving.export.sources.sklearn_graph import down
@@ -205,6 +206,12 @@ LARGER = (FLOWERS.mean(axis=0) < FLOWERS).astype(int)[:, :3]
         (GaussianMixture(3, random_state=0), None, {"probabilities": 3, "label": 1}, "other"),
         (MultiOutputClassifier(GaussianNB()), BOTH, {"probabilities_0": 3, "probabilities_1": 2, "label": 2}, "other"),
         (
+            MultiOutputClassifier(LogisticRegression()),
+            BOTH,
+            {"probabilities_0": 3, "probabilities_1": 2, "label": 2},
+            "other",
+        ),
+        (
             RandomForestClassifier(5, random_state=0),
             BOTH,
             {"probabilities_0": 3, "probabilities_1": 2, "label": 2},
@@ -223,6 +230,10 @@ def test_anomalies_clusters_and_several_answers_at_once_are_outputs_by_name(
     exported = export(model.fit(FLOWERS) if labels is None else model.fit(FLOWERS, labels))
     assert {one.name: one.shape[0] for one in exported.outputs} == outputs
     assert (exported.task, exported.labels) == (task, None)
+    ports = output_ports(onnx.load_from_string(exported.model), "m")
+    assert {port.name: port.dims[1] for port in ports if port.name.startswith("prob")} == {
+        name: count for name, count in outputs.items() if name.startswith("prob")
+    }
     assert difference(exported) < 1e-3
     assert difference(exported, FLOWERS.astype(np.float32)) < 1e-3
 
@@ -384,7 +395,8 @@ def test_rows_of_the_users_are_taken_before_made_up_ones(export: Any) -> None:
     [
         ({"features": PATIENTS[:6, :9]}, r"input 'features' of the example has shape \[n, 9\], want FP32 \[n, 10\]"),
         ({"features": PATIENTS[:2]}, "the example has 2 rows, want at least 4"),
-        ({"x": PATIENTS[:6]}, "the example has 'x', which is not an input of the model"),
+        ({"x": PATIENTS[:6]}, r"one array, 'features', FP32 \[n, 10\]; the example has 'x'"),
+        ({"features": np.full((6, 10), np.nan)}, "the example holds NaN.*SimpleImputer"),
         ({"features": np.full((6, 10), "a")}, "is <U1, want FP32"),
     ],
 )
@@ -699,6 +711,15 @@ def test_a_step_without_a_converter_is_told_without_the_converters_advice(export
     with pytest.raises(UserError, match=r"converted.*ONNX") as error:
         export(make_pipeline(FunctionTransformer(np.log1p), Ridge()).fit(FLOWERS, KINDS))
     assert "https://" not in str(error.value)
+
+
+def test_the_step_that_a_converter_stumbled_over_is_named_where_its_words_name_none(export: Any) -> None:
+    table = np.empty((30, 2), object)
+    table[:, 0], table[:, 1] = AGE, COLOUR
+    words = make_pipeline(SimpleImputer(strategy="constant", fill_value="none"), OneHotEncoder())
+    model = make_pipeline(ColumnTransformer([("age", StandardScaler(), [0]), ("colour", words, [1])]), Ridge())
+    with pytest.raises(UserError, match=r"step columntransformer\.colour\.simpleimputer \(SimpleImputer\)"):
+        export(model.fit(table, AGE), example={"column_0": AGE, "column_1": COLOUR})
 
 
 def test_a_library_of_the_system_that_a_package_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ from serving.export.dimensions import Lengths, Place, check_rows
 from serving.export.exported_model import NUMPY_TYPES, Arrays, SourceOptions, fits
 from serving.export.sources.graphs.onnx_model import Port
 
+NO_ANSWER = (
+    "this model does not answer right: leave such rows out, or fit it with a step that fills them (SimpleImputer)"
+)
 NUM_ROWS = 8
 MAX_BYTES = 256 * 2**20  # of made-up rows: fewer of them where one is large, and none where four are too large (guess)
 MIN_ROWS = 4  # a batch of 3, and one row that is not in it
@@ -131,8 +134,11 @@ def _values(port: Port, whole: tuple[int, ...], random: np.random.Generator, num
 
 def first_rows(arrays: Arrays) -> Arrays:
     """So many rows of a user's data as are tried. Where there are few, the others are those with their values moved on."""
-    few = {name: values[:NUM_ROWS] for name, values in arrays.items() if values.ndim and len(values)}
-    return {name: _at_least(values) for name, values in few.items()}
+    return {
+        name: _at_least(values[:NUM_ROWS]) if values.ndim else values
+        for name, values in arrays.items()
+        if not values.ndim or len(values)
+    }
 
 
 def _at_least(values: NDArray[Any]) -> NDArray[Any]:
