@@ -37,12 +37,28 @@ COPY loadtest loadtest
 COPY model_repo model_repo
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
+# What decides about requests, compiled for the environment of the gateway. Where there is no compiler and none can be had, or it fails, the folder
+# stays empty and the sources run. Neither the compiler nor this stage is in any image.
+FROM build AS compiled
+# hadolint ignore=DL3008
+RUN mkdir /opt/compiled \
+ && if ! command -v cc || [ ! -f "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]; then \
+      { apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev libpython3-dev && rm -rf /var/lib/apt/lists/*; } \
+      || echo "tandem: no C compiler: the gateway decides in Python"; \
+    fi
+COPY scripts/compile.py scripts/
+COPY serving serving
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    /opt/build/bin/python scripts/compile.py --prefix /opt/compiled \
+ || { rm -rf /opt/compiled && mkdir /opt/compiled; }
+
 # Of what Tandem depends on only what the gateway imports: a client of model hubs that one of those asks for stays out.
 FROM build AS gateway-environment
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/build/bin/pip --python /opt/venv/bin/python install --constraint constraints.txt --no-deps --requirement scripts/images/gateway.txt
 COPY --from=wheel /wheels /wheels
 RUN /opt/build/bin/pip --python /opt/venv/bin/python install --no-deps --no-index /wheels/*.whl
+COPY --from=compiled /opt/compiled/ /opt/venv/
 COPY scripts/images scripts/images
 RUN scripts/images/trim.sh /opt/venv \
  && /opt/build/bin/python scripts/images/inventory.py --image tandem-gateway --version "$VERSION" --out /out --packages /opt/base-packages \

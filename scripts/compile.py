@@ -60,13 +60,14 @@ def _missing() -> str:
 def _compile(source: Path, work: Path) -> Path | None:
     """The folder that has the extensions, and nothing else."""
     environment = {**os.environ, "TANDEM_COMPILED": "0"}
+    packages = Path(get_path("purelib"))
     if find_spec("mypyc") is None or find_spec("setuptools") is None:
-        tools = work / "tools"
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--target", tools, "-c", HERE / "constraints.txt"]
+        packages = work / "tools"
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--target", packages, "-c", HERE / "constraints.txt"]
         if subprocess.run([*pip, "mypy", "setuptools"], check=False).returncode:
             print("tandem: decides in Python, at half the speed: mypyc cannot be installed", file=sys.stderr)
             return None
-        environment["PYTHONPATH"] = str(tools)
+        environment["PYTHONPATH"] = str(packages)
     sources = work / "sources"
     shutil.copytree(source / "serving", sources / "serving", ignore=shutil.ignore_patterns("__pycache__"))
     modules = sorted(path.relative_to(sources) for path in (sources / PACKAGE).glob("[!_]*.py"))
@@ -77,6 +78,9 @@ def _compile(source: Path, work: Path) -> Path | None:
         print(f"tandem: mypyc failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}", file=sys.stderr)
         return None
     out = work / "out"
+    out.mkdir()
+    for licence in packages.glob("mypy-*.dist-info/**/LICENSE"):  # of the part of mypyc that each extension contains
+        shutil.copy2(licence, out / "LICENSE.mypy")
     for extension in [*sources.glob("*.so"), *(sources / PACKAGE).glob("*.so")]:
         target = out / extension.relative_to(sources)
         target.parent.mkdir(parents=True, exist_ok=True)

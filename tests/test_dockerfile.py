@@ -192,3 +192,12 @@ def test_an_image_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None
     assert done.returncode == 2
     assert "triton-cpu triton-cpu-openvino triton-gpu" in done.stderr
     assert "loadtest" in done.stderr
+
+
+def test_the_compiler_stays_out_of_what_images_take_over(stages: dict[str, str]) -> None:
+    with_compiler = {name for name, text in stages.items() if "libc6-dev" in text}
+    assert with_compiler == {"compiled"}
+    assert re.findall(r"^COPY --from=compiled .+$", DOCKERFILE.read_text(), re.MULTILINE) == [
+        "COPY --from=compiled /opt/compiled/ /opt/venv/"
+    ]
+    assert "COPY --from=compiled" in stages["gateway-environment"]
