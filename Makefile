@@ -92,7 +92,7 @@ bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, its con
 bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)
 	$(PYTHON_HERE) -m loadtest.bench.variants $(ARGS)
 
-prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: 18 minutes; a part: ARGS="--only overload"; all computed nets: ARGS=--all
+prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: 20 minutes; a part: ARGS="--only overload"; all computed nets: ARGS=--all
 	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)
 
 soak: .venv/.dev ## Serve a mixed load for an hour while things are killed, reloaded and flooded, and count what is lost and what grows; ARGS="--minutes 5"

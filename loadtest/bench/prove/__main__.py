@@ -23,7 +23,7 @@ from loadtest.bench.prove.computed import ALL, FEW, allotted_s, computed
 from loadtest.bench.prove.containment import contained
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.emulated import num_too_busy
-from loadtest.bench.prove.overload import DEADLINE_S, one_gateway, two_gateways
+from loadtest.bench.prove.overload import DEADLINE_S, gateway_counts, one_gateway
 from loadtest.bench.prove.planned import plans
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
@@ -49,7 +49,7 @@ PARTS: Mapping[str, Part] = {
     "restarts": Part(restarts, 60),
     "contain": Part(contained, 60),
     "overload": Part(one_gateway, 90),
-    "two_gateways": Part(two_gateways, 60),
+    "gateways": Part(gateway_counts, 180),
     "refusals": Part(refusals, 90),
     "computed": COMPUTED,
     "pool_death": Part(kills, 40),

@@ -1,4 +1,4 @@
-"""What becomes of more requests than can be answered: one gateway before two pools, and two gateways before one pool?
+"""What becomes of more requests than can be answered: one gateway before two pools, and several before one pool?
 
 How much is done in time, how much comes late, and how soon the others are refused is judged purely, from the shots. Capacity is what the
 same generator gets out of the same pools in a closed loop, where nobody is in a hurry: each pool is asked by name, or the dear one would
@@ -15,10 +15,12 @@ from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
+from loadtest.bench.prove import batching
 from loadtest.bench.prove import promise as promises
 from loadtest.bench.prove.emulated import (
     MODEL,
     Pool,
+    Triton,
     attempts,
     digits,
     gateway,
@@ -35,6 +37,7 @@ from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop, infer, open_load, open_loop, probe
 from loadtest.sending.sent_request import Shot, listed, percentile
 from loadtest.target import Gateway
+from serving.scheduling.curve import Curve
 
 CAPACITY = AtLeast(0.90)  # of what the curves allow; the rest is what a gateway and a way over loopback cost
 GOODPUT = AtLeast(0.90)
@@ -129,6 +132,11 @@ TRIAL_S = 5.0
 STEADY_S = 1.0  # of a trial, in which queues fill: not counted
 CAPACITY_S = 5.0
 NUM_CLIENTS = 32  # in the closed loop, each pool: two full executions, and two that wait
+NUM_GATEWAYS = (
+    1,
+    2,
+    4,
+)  # before one pool; two cores carry four, because the pool's rate is far below what one could do
 NUM_PROMISES = 5
 PROMISE_LOAD_S = 2.5
 BULK_ROWS, BULK_DEADLINE_S = (
@@ -197,29 +205,44 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
         )
 
 
-def two_gateways(folder: Path) -> Iterator[Verdict]:
-    """Twice the capacity of one pool, half of it through each of two gateways that know nothing of each other. Raises CannotMeasure."""
-    with triton(SHARED, folder / "shared") as shared, ExitStack() as gateways:
-        both = [gateways.enter_context(gateway({SHARED: shared.url}, folder, f"gateway-{n}")) for n in (1, 2)]
-        wait_until(lambda: all(serves(here, SHARED) for here in both), "the pool is seen by both gateways")
-        capacity_rps = capacity(both, [SHARED])
-        yield capacity_verdict("two gateways, one pool", capacity_rps, SHARED.rate_rps)
-        capacity_text = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
-        requests = [hurried(here, digits(), DEADLINE_S) for here in both]
-        trials, waits = [], []
-        for seed in range(NUM_TRIALS):
-            before = shared.spent()
-            trials.append(trial(requests, 2 * capacity_rps, capacity_rps, seed))
-            waits.append(shared.spent().since(before).waited_ratio(SHARED))
-        name = "2 × overload, two gateways, one pool"
-        yield from overload_verdicts(name, trials, capacity_text)
-        note = f"worst trial {max(waits):.2f}; by Triton's own statistics"
-        yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
-        backlogs = [hurried(here, digits(), BACKLOG_S, Tandem_Priority="2") for here in both]
-        yield promises.verdict(
-            f"{name}: Retry-After-Ms of one of them, behind a long queue in both: off by",
-            _promises(backlogs, requests[0], 2 * capacity_rps),
-        )
+def gateway_counts(folder: Path) -> Iterator[Verdict]:
+    """Twice the capacity of one pool through 1, 2 and 4 gateways, which know nothing of each other. Raises CannotMeasure."""
+    yield from batching.verdicts(Curve(SHARED.points), NUM_GATEWAYS, 2, (GOODPUT, LATE, EXPIRED))
+    with triton(SHARED, folder / "shared") as shared:
+        for count in NUM_GATEWAYS:
+            name = f"{count} gateway{'' if count == 1 else 's'}, one pool"
+            with ExitStack() as running:
+                starting = (
+                    gateway({SHARED: shared.url}, folder, f"gateway-{n}-of-{count}") for n in range(1, count + 1)
+                )
+                here = [running.enter_context(it) for it in starting]
+                _see(here)
+                capacity_rps = capacity(here, [SHARED])
+                yield from _before_one_pool(name, here, shared, capacity_rps)
+                if count == NUM_GATEWAYS[-1]:
+                    requests = [hurried(it, digits(), BACKLOG_S, Tandem_Priority="2") for it in here]
+                    kept = _promises(requests, hurried(here[0], digits(), DEADLINE_S), 2 * capacity_rps)
+                    what = "Retry-After-Ms of one of them, behind a long queue in each: off by"
+                    yield promises.verdict(f"{name}: {what}", kept)
+
+
+def _see(gateways: Sequence[Gateway]) -> None:
+    wait_until(lambda: all(serves(it, SHARED) for it in gateways), "the pool is seen by every gateway")
+
+
+def _before_one_pool(name: str, gateways: Sequence[Gateway], shared: Triton, capacity_rps: float) -> Iterator[Verdict]:
+    yield capacity_verdict(name, capacity_rps, SHARED.rate_rps)
+    capacity_text = f"{capacity_rps:.0f} in a closed loop ({SHARED.rate_rps:.0f} by the curve)"
+    requests = [hurried(here, digits(), DEADLINE_S) for here in gateways]
+    trials, waits = [], []
+    for seed in range(NUM_TRIALS):
+        before = shared.spent()
+        trials.append(trial(requests, 2 * capacity_rps, capacity_rps, seed))
+        waits.append(shared.spent().since(before).waited_ratio(SHARED))
+    name = f"2 × overload, {name}"
+    yield from overload_verdicts(name, trials, capacity_text)
+    note = f"worst trial {max(waits):.2f}; by Triton's own statistics"
+    yield Verdict(f"{name}: wait in Triton ÷ execution", median(waits), IN_TRITON, note)
 
 
 def _promises(loads: Sequence[Request], request: Request, rate_rps: float) -> list[Promise | None]:
