@@ -452,7 +452,7 @@ def test_what_only_folders_of_transformers_read_gets_there(
 
 
 def test_every_option_of_the_command_has_a_test_that_it_changed_something() -> None:
-    tested = {row.option for row in ROWS} | {*METRICS, *OF_TORCH, "seconds", "engine_names", "is_yes", "source"}
+    tested = {row.option for row in ROWS} | {*METRICS, *OF_TORCH, "seconds", "engine_names", "is_yes", "source", "form"}
     assert {parameter.name for parameter in cli.cli.commands["export"].params} == tested
     assert {name for limits in LIMITS.values() for name in limits} == {*verbs.LIMITS}
 
