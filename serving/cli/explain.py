@@ -57,14 +57,17 @@ def explain(request_id: str, url: str | None, as_json: bool) -> None:
     )
     if not asked:
         raise UserError("no `tandem up` runs on this machine; --url names a gateway elsewhere")
+    untold: tuple[str, Exception] | None = None  # a gateway that is being started again, beside others
     for each in asked:
         try:
             found += room("serving.local.console").read_decisions(each, os.environ.get("TANDEM_API_KEY"), request_id)
         except (OSError, ValueError, LookupError) as error:
-            raise UserError(
-                f"{each} does not tell its decisions ({error}): give the address of its admin listener with --url, and a key with the "
-                "scope admin in TANDEM_API_KEY where it has keys"
-            ) from None
+            untold = untold or (each, error)
+    if untold and not found:
+        raise UserError(
+            f"{untold[0]} does not tell its decisions ({untold[1]}): give the address of its admin listener with --url, and a key with the "
+            "scope admin in TANDEM_API_KEY where it has keys"
+        )
     if not found:
         raise UserError(
             f"{' and '.join(asked)} remembers no request '{request_id}': it went to another gateway, was refused before a pool was "
