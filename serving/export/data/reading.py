@@ -78,7 +78,7 @@ def read(
     if not path.is_file():
         raise UserError(f"{path} {'is not a regular file' if path.exists() else 'is not there'}; give {KINDS}")
     if path.suffix in (".csv", ".jsonl"):
-        text_wanted = _text_preprocessing(path, preprocessing)
+        text_wanted = _text_preprocessing(path, preprocessing, inputs)
         return texts.read(path, inputs, num_labels, text_wanted, beside or {}, labels, progress)
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
         columns = (beside or {}).get(COLUMNS_FILE, b"").decode().splitlines()
@@ -100,8 +100,13 @@ def _image_preprocessing(path: Path, preprocessing: Preprocessing | None) -> Ima
     raise UserError(f"{path} is a folder of images, but this model {why}; give its inputs as .npz{way}")
 
 
-def _text_preprocessing(path: Path, preprocessing: Preprocessing | None) -> TextPreprocessing:
+def _text_preprocessing(
+    path: Path, preprocessing: Preprocessing | None, inputs: tuple[Tensor, ...]
+) -> TextPreprocessing:
     if isinstance(preprocessing, TextPreprocessing):
         return preprocessing
     why = "takes images" if preprocessing else "came without a tokenizer"
-    raise UserError(f"{path} holds texts, but this model {why}; give its inputs as .npz")
+    arrays = ", ".join(tensor.name for tensor in inputs)
+    raise UserError(
+        f"{path} is read as texts, but this model {why}; give its inputs as .npz, an array for each: {arrays}, and labels"
+    )

@@ -19,7 +19,7 @@ from serving.export.exported_model import ExportedModel, SourceOptions, fits
 from serving.export.progress import Progress
 from serving.export.sources import generative
 from serving.export.sources.checks import check_onnx
-from serving.export.sources.graphs import lengths
+from serving.export.sources.graphs import batching, lengths
 from serving.export.sources.graphs.external_data import read_whole, weights_beside
 from serving.export.sources.graphs.onnx_model import OLD_SERVERS_OPSET, Port, checked, input_ports, opset_of, upgraded
 from serving.export.sources.graphs.outputs import tensors_text, to_exported_model
@@ -133,6 +133,7 @@ def load(path: Path, options: SourceOptions, progress: Progress) -> ExportedMode
     progress(step, 0, _STEPS)
     read = read_whole(path)
     options = replace(options, weights=weights_beside(read, path))
+    batching.without_zipmaps(read)
     original = checked(read, name, is_whole=options.weights is None)
     if options.task is None:
         generative.check_names((value.name for value in (*original.graph.input, *original.graph.output)), name)

@@ -156,7 +156,10 @@ def test_a_broken_line_is_named_by_its_number(tmp_path: Path, name: str, content
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"preprocessing": None}, "came without a tokenizer; give its inputs as .npz"),
+        (
+            {"preprocessing": None},
+            "came without a tokenizer; give its inputs as .npz, an array for each: ids, mask, types, and labels",
+        ),
         (
             {
                 "preprocessing": ImagePreprocessing(

@@ -67,6 +67,24 @@ def test_a_graph_with_a_batch_is_taken_as_it_is(load: Any) -> None:
     assert set(exported.toolchain) == {"onnx", "onnxruntime"}
 
 
+@pytest.mark.parametrize("classes", [{"classlabels_int64s": [0, 1, 2]}, {"classlabels_strings": ["a", "b", "c"]}])
+def test_probabilities_that_zipmap_gives_by_class_become_a_tensor(load: Any, classes: dict[str, list[Any]]) -> None:
+    """As scikit-learn's converter writes a classifier if nothing is said."""
+    key = INT64 if "classlabels_int64s" in classes else STRING
+    by_class = helper.make_map_type_proto(key, helper.make_tensor_type_proto(FLOAT, []))
+    gives = helper.make_value_info("probabilities", helper.make_sequence_type_proto(by_class))
+    model = graph(
+        [node("MatMul", ["x", "w"], ["scores"]), node("Softmax", ["scores"], ["shares"]),
+         node("ZipMap", ["shares"], ["probabilities"], domain="ai.onnx.ml", **classes)],
+        [value("x", FLOAT, ["n", 4])], [gives], [weights("w", 4, 3)], domains={"ai.onnx.ml": 1},
+    )  # fmt: skip
+    exported = load(model)
+    assert (exported.outputs, exported.task) == ((Tensor("probabilities", "FP32", (3,)),), "classification")
+    given = answers(model, x=floats(5, 4))[0]
+    found = Trial(exported.model, "it").run({"x": floats(5, 4)})[0]
+    assert np.allclose(found, [list(row.values()) for row in given])
+
+
 def test_the_same_file_gives_the_same_bytes_and_the_same_example(load: Any) -> None:
     content = linear("n").SerializeToString()
     first, second = load(content), load(content)
@@ -650,7 +668,7 @@ def test_made_up_inputs_that_take_too_much_are_ended_and_named_as_made_up(
     load: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round of the Loop makes its value longer by the input."""
-    body = onnx.helper.make_graph(
+    body = helper.make_graph(
         [node("Identity", ["go"], ["on"]), node("Concat", ["in", "x"], ["out"], axis=1)],
         "body",
         [value("round", INT64, []), value("go", onnx.TensorProto.BOOL, []), value("in", FLOAT, ["n", "l"])],

@@ -79,6 +79,21 @@ def _allows_zero(node: onnx.NodeProto) -> bool:
 # -- one number per row -----------------------------------------------------------------------------------------------
 
 
+def without_zipmaps(model: onnx.ModelProto) -> None:
+    """In place: probabilities that ZipMap gives as dictionaries by class become what it was given, float [n, classes].
+
+    That is what scikit-learn's converter writes if nothing is said. Triton carries tensors alone.
+    """
+    by_name = {value.name: value for value in model.graph.output}
+    for node in model.graph.node:
+        if node.op_type != "ZipMap" or node.output[0] not in by_name:
+            continue
+        classes = next((len(each.strings) or len(each.ints) for each in node.attribute), None)
+        value = onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, [None, classes])
+        by_name[node.output[0]].CopyFrom(value)
+        node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, node.name))
+
+
 def without_scalars(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose inputs and outputs without dimensions have one, of 1: no request to Triton carries a scalar."""
     changed = onnx.ModelProto()
