@@ -71,20 +71,34 @@ def _table(path: Path, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
 def check_labels(
     where: str, labels: NDArray[Any], num_labels: int | None, names: tuple[str, ...] | None = None
 ) -> NDArray[Any]:
-    """int64 [n] in 0..num_labels-1, also of classes by name, or any finite numbers [n, …] where there are no classes."""
+    """int64 [n] in 0..num_labels-1, or any finite numbers [n, …] where there are no classes.
+
+    Classes may be given by `names`. Numbers that all are names are names, as an estimator has that learnt from 1..5 or from -1 and 1.
+    """
     if num_labels is None:
         if labels.ndim < 1 or len(labels) == 0 or labels.dtype.kind not in "iuf" or not np.isfinite(labels).all():
             raise UserError(f"{where}: want finite numbers [n, …], n at least 1; got {_described(labels)}")
         return labels
-    if names and labels.ndim == 1 and labels.dtype.kind == "U":
+    if names and labels.ndim == 1 and labels.dtype.kind in "Ub":
         classes = ClassNames(names, num_labels)
         return np.array([classes.value(str(label), where) for label in labels], np.int64)
+    numbers = _numbers(names or ())
+    if labels.ndim == 1 and len(labels) and labels.dtype.kind in "iuf" and set(labels.tolist()) <= numbers.keys():
+        return np.array([numbers[label] for label in labels.tolist()], np.int64)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
         raise UserError(f"{where}: want whole numbers [n], n at least 1; got {_described(labels)}")
     if labels.min() < 0 or labels.max() >= num_labels:
         way = f"; or give names of classes, {where.rpartition(' ')[2]}.astype(str)" if names else ""
         raise UserError(f"{where}: want 0..{num_labels - 1}, got {labels.min()}..{labels.max()}{way}")
     return labels.astype(np.int64)
+
+
+def _numbers(names: tuple[str, ...]) -> dict[float, int]:
+    """Number -> place, where all names are numbers."""
+    try:
+        return {float(name): place for place, name in enumerate(names)}
+    except ValueError:
+        return {}
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -43,7 +43,26 @@ def test_labels_may_be_names_of_the_classes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown label 'd'; known are a, b, c"):
         read_npz(write(tmp_path, labels=np.array(["b", "a", "c", "d"])), IMAGE, 3, ("a", "b", "c"))
     with pytest.raises(UserError, match=r"want 0..2, got 5..9; or give names.*labels.astype\(str\)"):
-        read_npz(write(tmp_path, labels=np.array([5, 7, 9, 5])), IMAGE, 3, ("5", "7", "9"))
+        read_npz(write(tmp_path, labels=np.array([5, 7, 9, 5])), IMAGE, 3, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "places"),
+    [
+        (("1", "2", "3"), [1, 2, 2, 1], [0, 1, 1, 0]),  # 3 does not occur, so that these might be places
+        (("-1", "1"), [1, -1, 1, 1], [1, 0, 1, 1]),
+        (("1.0", "2.0", "3.0"), [1.0, 3.0, 2.0, 1.0], [0, 2, 1, 0]),
+        (("False", "True"), [True, False, True, True], [1, 0, 1, 1]),
+        (("1", "2", "3"), [0, 1, 2, 0], [0, 1, 2, 0]),  # 0 is no name: these are places
+        (("one", "two", "three"), [1, 2, 2, 1], [1, 2, 2, 1]),
+    ],
+)
+def test_labels_that_all_are_names_of_classes_are_names(
+    tmp_path: Path, names: tuple[str, ...], labels: list[Any], places: list[int]
+) -> None:
+    data = read_npz(write(tmp_path, labels=np.array(labels)), IMAGE, len(names), names)
+    assert data.labels is not None
+    assert (data.labels.dtype.name, data.labels.tolist()) == ("int64", places)
 
 
 def test_columns_of_a_table_may_be_arrays_of_their_own(tmp_path: Path) -> None:
