@@ -57,7 +57,9 @@ def _exact(net: onnx.ModelProto) -> bytes | None:
         else:  # a range that was trained may stand for a Relu, so that it stays
             ends = [f"{node.output[0]}_{end}" for end in ("low", "high")]
             graph.initializer.extend(map(numpy_helper.from_array, limits, ends))
-            nodes.append(helper.make_node("Clip", [rounding.input[0], *ends], [node.output[0]], f"{node.name}_range"))
+            nodes.append(
+                helper.make_node("Clip", [rounding.input[0], *ends], [node.output[0]], f"{node.output[0]}_range")
+            )
     del graph.node[:]
     graph.node.extend(nodes)
     used = {name for node in nodes for name in node.input} | {output.name for output in graph.output}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
 from serving.export.exported_model import Arrays
@@ -25,6 +26,17 @@ def test_without_roundings_a_file_is_nearer_to_its_fp32_than_with_them(
     assert exact is not None
     assert nets.difference(fp32, exact, **held_out) < nets.difference(fp32, made, is_fused=False, **held_out)
     assert given.without_rounding(exact) is None
+
+
+def test_nodes_of_such_a_file_need_no_names() -> None:
+    made = onnx.load_from_string(next(candidates("int8", nets.perceptron(), ROWS, is_for_tensorrt=True)).model)
+    named = given.without_rounding(made.SerializeToString())
+    for node in made.graph.node:
+        node.name = ""
+    nameless = given.without_rounding(made.SerializeToString())
+    assert named is not None
+    assert nameless is not None
+    assert nets.difference(named, nameless, x=nets.rows(8, 1)) == 0
 
 
 def test_what_is_no_plain_quantisation_is_left_alone() -> None:
