@@ -194,7 +194,8 @@ def export(
     """
     check_model_name(spec.model)
     if (exact := given.without_rounding(exported.model)) is not None:
-        exported = replace(exported, model=exact, quantised=exported.model)
+        precisions = tuple(dict.fromkeys((*exported.precisions, "int8")))
+        exported = replace(exported, model=exact, quantised=exported.model, precisions=precisions)
     if data is None and not (spec.accepts_ungated or exported.is_untrained):
         raise NoData
     precisions = spec.precisions or exported.precisions

@@ -185,7 +185,7 @@ def _source(original: onnx.ModelProto, graph: RunnableGraph, options: SourceOpti
         f"opset {before} upgraded to {after}" if before and after and before < after else "",
         graph.change,
         ", ".join(f"{dim} {said}" for dim, said in (options.dims or {}).items()),
-        f"already {graph.holds.already}, served as it came" if graph.holds.already else "",
+        f"already {graph.holds.already}" if graph.holds.already else "",
         "over 2 GB: as it came, in FP32 alone" if options.weights else "",
         "for CPUs only" if graph.holds.is_cpu_only else "",
     )
