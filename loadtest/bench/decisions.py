@@ -7,20 +7,23 @@ and many refuse. What is timed is `choose` for those let in and those refused, a
 queue's upkeep runs between the timed calls, as in the gateway, and never inside them.
 
 A fleet is planned from up to 20 pools of 100 servers for 100 models; of two pools by the closed form as well, which the plan uses.
-The scaler's whole decision weighs several fleets: the one that would be best, what is there, and what answers already.
+The scaler's whole decision weighs several fleets: the one that would be best, what is there, and what answers already. What a gateway tells
+it, a scrape, and the calls by which a gateway knows its Tritons, are measured beside it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import json
 import random
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time, thread_time
 
 import numpy as np
 
@@ -28,6 +31,9 @@ from loadtest.bench.verdicts import AtMost, Verdict, exit_code, verdict_table
 from serving.decisions.demand import Demand
 from serving.decisions.fleet import Load, ModelLoad, Supply, cheapest, cheapest_mix
 from serving.decisions.sizes import FleetTarget, Sizes, next_fleet
+from serving.gateway.fleet.catalogue import POLL_S, Catalogue
+from serving.gateway.fleet.server import CONFIG_EVERY
+from serving.gateway.metrics import Metrics, PoolGauge
 from serving.measure.percentiles import percentile
 from serving.measure.rounds import stopped
 from serving.scheduling.admission import PoolQueue
@@ -35,6 +41,7 @@ from serving.scheduling.choice import Candidate, choose, retry_after_s, turn_of
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica, Ticket
+from serving.settings import GatewaySettings
 
 AIM_US = 20.0
 RETRY_AFTER_AIM_US = 100.0  # no part of the decision; a refusal as a whole may take 20 ms
@@ -46,6 +53,8 @@ MAX_REPLICAS = 100
 NUM_REQUESTS = 30_000
 RATE_RPS = 4_000.0  # more than a gateway process answers
 DEADLINES_S = (0.05, 0.2, 1.0)
+PAGES, NUM_PAGE_MODELS = ("cpu", "gpu"), 500
+NUM_TRITONS, NUM_POLLED_MODELS = (10, 50, 200), 20
 CPU = Service(Curve(((1, 0.05), (8, 0.3))), 2, 8)
 GPU = Service(Curve(((1, 0.05), (8, 0.06), (64, 0.4))), 1, 64)
 
@@ -157,6 +166,75 @@ def _demand(name: str, models: Sequence[ModelLoad], num_pools: int, num_ready: i
     return Demand(sum(servers[name] for servers in here), only if num_pools > 1 else 0.0, num_ready, 0.0, shared)
 
 
+def made_metrics(num_models: int) -> Metrics:
+    """Of a gateway with two pools that serve two variants of each model, of which each has answered."""
+    variants = [(f"model-{number}", variant) for number in range(num_models) for variant in ("fp32", "int8")]
+    metrics = Metrics(
+        lambda: [PoolGauge(name, "ready", 0, digest_conflicts=dict.fromkeys(variants, False)) for name in PAGES]
+    )
+    for model, variant in variants:
+        for pool in PAGES:
+            metrics.series(model, variant, pool).answered(0.0001, 0.003, 0.02)
+    return metrics
+
+
+async def longest_turn_s(metrics: Metrics) -> float:
+    """How long a scrape keeps the loop at most, in seconds of the loop's own thread."""
+    making, turns, last = asyncio.ensure_future(metrics.text()), [], thread_time()
+    while not making.done():
+        await asyncio.sleep(0)
+        turns.append(thread_time() - last)
+        last = thread_time()
+    return max(turns)
+
+
+async def calls_per_s(num_tritons: int, num_models: int, window_s: float = 2 * CONFIG_EVERY * POLL_S) -> float:
+    """Calls that one gateway makes to Tritons of one pool when nothing changes."""
+    num_calls, writers = 0, list[asyncio.StreamWriter]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_calls
+        writers.append(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                body = _of_triton(head.split(b" ")[1].decode(), num_models)
+                num_calls += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    servers = [await asyncio.start_server(answer, "127.0.0.1", 0) for _ in range(num_tritons)]
+    urls = [f"http://127.0.0.1:{it.sockets[0].getsockname()[1]}" for it in servers]
+    pools = {"cpu": {"urls": urls, "device": "cpu"}}
+    catalogue = Catalogue(GatewaySettings.model_validate({"version": 1, "pools": pools}), lambda: None)
+    catalogue.start()
+    while not all(server.alive for server in catalogue.pools["cpu"]):  # noqa: ASYNC110 - nothing tells that all have answered
+        await asyncio.sleep(POLL_S)
+    before, began = num_calls, perf_counter()
+    await asyncio.sleep(window_s)
+    rate = (num_calls - before) / (perf_counter() - began)
+    await catalogue.stop()
+    for server in servers:
+        server.close()
+    for writer in writers:
+        writer.close()
+    await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+    return rate
+
+
+def _of_triton(path: str, num_models: int) -> bytes:
+    if path.endswith("/config"):
+        name = path.split("/")[3]
+        told = {"model": name, "variant": "fp32", "digest": "00", "gate": "passed", "engine": "cpu"}
+        config = {
+            "name": name,
+            "instance_group": [{"count": 1, "kind": "KIND_CPU"}],
+            "parameters": {f"tandem_{key}": {"string_value": value} for key, value in told.items()},
+        }
+        return json.dumps(config).encode()
+    if path == "/v2/repository/index":
+        return json.dumps([{"name": f"m{n}", "version": "1", "state": "READY"} for n in range(num_models)]).encode()
+    return b'{"version":"2.51.0"}'
+
+
 def closed_form_s() -> float:
     """The median for two pools."""
     took_s = []
@@ -209,6 +287,15 @@ def main() -> int:
             print(f"{name}: {median(took_s) * 1e3:.1f} ms, at most {max(took_s) * 1e3:.1f}", file=sys.stderr)
     closed_us = closed_form_s() * 1e6
     verdicts.append(Verdict("fleet of two pools by the closed form, p50", closed_us, AtMost(FLEET_AIM_MS * 1e3, "µs")))
+    metrics = made_metrics(NUM_PAGE_MODELS)
+    page_ms = min(stopped(metrics.demand)[1] for _ in range(9)) * 1e3
+    verdicts.append(Verdict(f"the scaler's page of {NUM_PAGE_MODELS} models, best of 9", page_ms, AtMost(1.0, "ms")))
+    turn_ms = min(asyncio.run(longest_turn_s(metrics)) for _ in range(5)) * 1e3
+    name = f"the loop held at most by a scrape of {NUM_PAGE_MODELS} models, best of 5"
+    verdicts.append(Verdict(name, turn_ms, AtMost(2.0, "ms")))
+    for num_tritons in NUM_TRITONS:
+        rate = asyncio.run(calls_per_s(num_tritons, NUM_POLLED_MODELS))
+        print(f"{num_tritons} Tritons of {NUM_POLLED_MODELS} models at rest: {rate:.0f} calls/s", file=sys.stderr)
     print(verdict_table(verdicts, "decision"))
     if "--json" in sys.argv[1:]:
         print(json.dumps({"version": 1, "verdicts": [verdict.to_json() for verdict in verdicts]}))

@@ -35,6 +35,7 @@ TIMED = {
     "backend": "From sent to Triton until it answered.",
 }
 SLICE_S = 0.0005  # of the loop, that a scrape takes at once: 20 models' lines; a guess, not measured
+MANY_PARTS = 2000  # of some 800 bytes: what is joined of more than a megabyte lets other threads run
 FAILED = frozenset({"shed", "expired", "backend_error"})  # outcomes that are no client's fault
 OUTCOMES = ("ok", "client_error", "rate_limited", "shed", "expired", "cancelled", "backend_error")
 
@@ -191,8 +192,12 @@ class Metrics:
         parts: list[bytes] = []
         for family, lines in zip(_families(), counted, strict=True):
             parts += [_written([family], rendering), *lines]
+        await asyncio.sleep(0)
         parts.append(_written([*_of_pools(self.pools()), *self._of_gateway()], rendering))
-        return b"".join(parts) + (b"# EOF\n" if rendering.is_openmetrics else b"")
+        parts.append(b"# EOF\n" if rendering.is_openmetrics else b"")
+        if len(parts) < MANY_PARTS:
+            return b"".join(parts)
+        return await asyncio.to_thread(b"".join, parts)
 
     async def settled(self) -> list[Series]:
         """All that is counted, with all that was answered in the counts. The loop has its turn every SLICE_S."""
@@ -226,15 +231,25 @@ class Metrics:
         counted: list[list[bytes]] = [[] for _ in _families()]
         try:
             until = perf_counter() + SLICE_S
-            for series in list(self._series.values()):
-                for lines, more in zip(counted, series.lines(), strict=True):
-                    lines.append(more.encode())
+            for family, more in self._pieces():
+                counted[family].append(more.encode())
                 if perf_counter() >= until:
                     await asyncio.sleep(0)
                     until = perf_counter() + SLICE_S
         finally:
             self._counting = None
         return counted
+
+    def _pieces(self) -> Iterator[tuple[int, str]]:
+        """Lines of models, each with its place in `_families`."""
+        for series in list(self._series.values()):
+            yield from enumerate(series.lines())
+        last = len(_families()) - 1
+        for pool in self.pools():
+            name = _label("pool", pool.name)
+            for (model, variant), is_conflict in pool.digest_conflicts.items():
+                labels = f"{_label('model', model)},{name},{_label('variant', variant)}"
+                yield last, f"tandem_digest_conflict{{{labels}}} {float(is_conflict)}\n"
 
     def _of_gateway(self) -> Iterator[Metric]:
         if self._are_keys_readable is not None:
@@ -278,6 +293,11 @@ def _families() -> tuple[Metric, ...]:
     return (
         CounterMetricFamily("tandem_requests", REQUESTS, labels=[*labels, "outcome"]),
         *(HistogramMetricFamily(f"tandem_{name}_seconds", text, labels=labels) for name, text in TIMED.items()),
+        GaugeMetricFamily(
+            "tandem_digest_conflict",
+            "1 while servers of a pool serve different files as one variant, of which one gets the requests, else 0.",
+            labels=labels,
+        ),
     )
 
 
@@ -315,14 +335,7 @@ def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
         labels=["pool"],
     )
     states = GaugeMetricFamily("tandem_pool_state", "1 for the state a pool is in.", labels=["pool", "state"])
-    conflicts = GaugeMetricFamily(
-        "tandem_digest_conflict",
-        "1 while servers of a pool serve different files as one variant, of which one gets the requests, else 0.",
-        labels=["model", "variant", "pool"],
-    )
     for pool in pools:
-        for (model, variant), is_conflict in pool.digest_conflicts.items():
-            conflicts.add_metric([model, variant, pool.name], float(is_conflict))
         in_flight.add_metric([pool.name], pool.in_flight)
         queued.add_metric([pool.name], pool.num_waiting)
         demand.add_metric([pool.name], pool.demand_replicas)
@@ -334,7 +347,7 @@ def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
         contained.add_metric([pool.name], pool.num_contained)
         for state in POOL_STATES:
             states.add_metric([pool.name, state], float(state == pool.state))
-    return [in_flight, queued, demand, only, unseen, shared, ready, contained, states, conflicts]
+    return [in_flight, queued, demand, only, unseen, shared, ready, contained, states]
 
 
 class _Families(Collector):

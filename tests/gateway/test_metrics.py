@@ -97,3 +97,15 @@ def test_the_page_for_the_scaler_stays_small_and_sums_what_was_answered_well() -
     assert len(page) < 4096
     assert 'tandem_requests_total{outcome="ok",pool="cpu"} 200.0' in page.splitlines()
     assert 'tandem_demand_replicas{pool="gpu"} 0.5' in page.splitlines()
+
+
+@pytest.mark.parametrize("rendering", list(Rendering))
+def test_conflicts_are_told_to_prometheus_of_each_model_and_not_to_the_scaler(rendering: Rendering) -> None:
+    conflicts = {('a"b', "fp32"): True, ("c", "int8"): False}
+    made = Metrics(lambda: [PoolGauge("cpu", "ready", 0, digest_conflicts=conflicts)])
+    parser = openmetrics_parser if rendering.is_openmetrics else text_parser
+    families = {it.name: it for it in parser.text_string_to_metric_families(asyncio.run(made.text(rendering)).decode())}
+    found = {(it.labels["model"], it.labels["variant"]): it.value for it in families["tandem_digest_conflict"].samples}
+    assert found == {key: float(value) for key, value in conflicts.items()}
+    assert {it.labels["pool"] for it in families["tandem_digest_conflict"].samples} == {"cpu"}
+    assert b"conflict" not in made.demand()

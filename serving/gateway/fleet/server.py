@@ -32,6 +32,9 @@ HOLD_S = (
     5.0  # longer than what sees beside Triton that nobody waits (`serving/local/containment.py`) needs to restart it
 )
 CONFIG_EVERY = 10  # polls; a reload can change a configuration without the index showing it
+MAX_CONFIGS = (
+    10  # asked for again then, in turn, so that a Triton of many models is asked no more often than one of ten
+)
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 
 
@@ -152,16 +155,19 @@ class Server:
             return None
 
     async def _look(self, index: list[dict[str, Any]], device: str) -> ServerSnapshot:
-        """Configurations are asked for where a model is new or serves other versions, and of all at every tenth poll."""
+        """Configurations are asked for where a model is new or serves other versions, and of some in turn at every tenth poll."""
         old = self.snapshot
         versions = _ready_versions(index)
         ready = set(versions)
-        again = not self.alive or self.polls % CONFIG_EVERY == 0
-        self.polls += 1
         known = {
             name for name in old.served.keys() | old.refused.keys() if old.versions.get(name) == versions.get(name)
         }
-        new = ready if again else ready - known
+        new = ready - known if self.alive else ready
+        turn, is_between = divmod(self.polls, CONFIG_EVERY)
+        self.polls += 1
+        if not is_between and (kept := sorted(ready & known)):
+            num_turns = -(-len(kept) // MAX_CONFIGS)
+            new = new.union(kept[turn % num_turns :: num_turns])
         served = {name: v for name, v in old.served.items() if name in ready - new}
         facts = {name: f for name, f in old.facts.items() if name in served}
         refused = {name: reason for name, reason in old.refused.items() if name in ready - new}

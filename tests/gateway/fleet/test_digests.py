@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from serving.gateway.fleet.server import CONFIG_EVERY
+from serving.gateway.fleet.server import CONFIG_EVERY, MAX_CONFIGS, Server
+from serving.gateway.fleet.upstream import Target
 from serving.local.environments import Environment
 from serving.repository import Repository
+from serving.scheduling.replica import Replica
 from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
 from tests.local.harness import Program, wait_until
@@ -123,4 +126,36 @@ def test_another_version_is_seen_with_the_index_and_not_when_configurations_are_
             assert server.polls <= polls + 2
             assert (await ask(gateway)).headers["tandem-model-digest"] == "sha256:bb"
 
+    asyncio.run(run())
+
+
+def test_a_triton_of_many_models_is_asked_for_few_configurations_at_once_and_for_each_in_its_turn() -> None:
+    """Nothing but its configuration shows that a model was loaded anew."""
+
+    class Counting(OddTriton):
+        def _config(self, name: str) -> dict[str, Any]:
+            asked.append(name)
+            return super()._config(name)
+
+    async def run() -> None:
+        triton = await Counting(models=names).start()
+        server = Server(Target(triton.url, asyncio.get_running_loop()), Replica(triton.url))
+        await server.poll("cpu")
+        assert sorted(asked) == sorted(names), "all of what is new"
+        asked.clear()
+        triton.digest = "11"
+        for _ in range(3 * CONFIG_EVERY):
+            before = len(asked)
+            await server.poll("cpu")
+            assert len(asked) - before <= MAX_CONFIGS
+        assert sorted(asked) == sorted(names)
+        assert {variant.digest for variant in server.snapshot.served.values()} == {"11"}
+        triton.models = [*names, "new-fp32"]
+        await server.poll("cpu")
+        assert "new-fp32" in server.snapshot.served
+        server.target.close_idle()
+        triton.close()
+
+    asked: list[str] = []
+    names = [f"m{number}-fp32" for number in range(25)]
     asyncio.run(run())

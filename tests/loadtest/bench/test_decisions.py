@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from loadtest.bench.decisions import MAX_REPLICAS, NUM_LOOKS, decisions, made_fleet, measure, plans
+import asyncio
+
+from loadtest.bench.decisions import (
+    MAX_REPLICAS,
+    NUM_LOOKS,
+    calls_per_s,
+    decisions,
+    longest_turn_s,
+    made_fleet,
+    made_metrics,
+    measure,
+    plans,
+)
 from serving.decisions.fleet import cheapest_mix
 
 
@@ -28,3 +40,11 @@ def test_fleets_are_planned_for_models_that_keep_their_pools_busy_and_can_be_car
     assert len(looks.missing) + len(looks.answering) == NUM_LOOKS
     assert len(looks.missing) >= NUM_LOOKS // 4
     assert min(looks.missing + looks.answering) > 0
+
+
+def test_a_scrape_and_the_calls_to_tritons_are_those_of_a_gateway() -> None:
+    metrics = made_metrics(3)
+    text = asyncio.run(metrics.text()).decode()
+    assert text.count('tandem_requests_total{model="model-2",outcome="ok"') == 4
+    assert asyncio.run(longest_turn_s(metrics)) > 0
+    assert asyncio.run(calls_per_s(2, 3, 1.0)) >= 2
