@@ -43,11 +43,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     folder = (ROOT / OUTSIDE.get(name, f"docs/{name}")).parent
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    parts[::2] = [LINK.sub(lambda found: _link(found, folder, os.path.dirname(name)), text) for text in parts[::2]]
+    parts[::2] = [LINK.sub(lambda found: _link(found, folder, Path(name).parent), text) for text in parts[::2]]
     return "".join(parts)
 
 
-def _link(found: re.Match[str], folder: Path, here: str) -> str:
+def _link(found: re.Match[str], folder: Path, here: Path) -> str:
     """`folder`: where the file lies; `here`: the folder of its page in the site."""
     bang, text, target = found.groups()
     path, mark, anchor = target.partition("#")
@@ -58,5 +58,5 @@ def _link(found: re.Match[str], folder: Path, here: str) -> str:
     if page is None and source.startswith("docs/"):
         page = source.removeprefix("docs/")
     if page is not None:
-        return f"{bang}[{text}]({os.path.relpath(page, here or '.')}{mark}{anchor})"
+        return f"{bang}[{text}]({os.path.relpath(page, here)}{mark}{anchor})"
     return f"{text} (`{source}`)" if (ROOT / source).exists() else found[0]
