@@ -52,7 +52,10 @@ def _exact(net: onnx.ModelProto) -> bytes | None:
         elif {*node.input} <= stored.keys():
             weights = _dequantised(node, [stored[name] for name in node.input])
             graph.initializer.append(numpy_helper.from_array(weights, node.output[0]))
-        elif (rounding := roundings.get(node.input[0])) is None or (limits := _range(rounding, stored)) is None:
+        elif (rounding := roundings.get(node.input[0])) is not None and {*rounding.input} <= stored.keys():
+            weights = _in_range(rounding, [stored[name] for name in rounding.input])
+            graph.initializer.append(numpy_helper.from_array(weights, node.output[0]))
+        elif rounding is None or (limits := _range(rounding, stored)) is None:
             return None
         else:  # a range that was trained may stand for a Relu, so that it stays
             ends = [f"{node.output[0]}_{end}" for end in ("low", "high")]
@@ -79,6 +82,17 @@ def _range(rounding: onnx.NodeProto, stored: Mapping[str, NDArray[Any]]) -> tupl
     scale, types = float(stored[names[0]].ravel()[0]), np.iinfo(zero.dtype)
     ends = [(end - int(zero.ravel()[0])) * scale for end in (types.min, types.max)]
     return np.array(ends[0], np.float32), np.array(ends[1], np.float32)
+
+
+def _in_range(rounding: onnx.NodeProto, values: list[NDArray[Any]]) -> NDArray[np.float32]:
+    """Float weights that the file itself rounds, as torch writes them in training: what of each comes through its range."""
+    weights, scale = values[:2]
+    zero = values[2] if len(values) > 2 else np.zeros(scale.shape, np.uint8)
+    types = np.iinfo(zero.dtype)
+    ends = [
+        _dequantised(rounding, [np.full(weights.shape, end, zero.dtype), scale, zero]) for end in (types.min, types.max)
+    ]
+    return np.clip(weights, *ends).astype(np.float32)
 
 
 def _dequantised(node: onnx.NodeProto, values: list[NDArray[Any]]) -> NDArray[np.float32]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from serving.export.exported_model import Arrays
 from serving.export.variants import candidates, given
@@ -44,3 +46,34 @@ def test_what_is_no_plain_quantisation_is_left_alone() -> None:
     assert given.without_rounding(dynamic) is None
     assert given.without_rounding(nets.swish()) is None
     assert given.needs_of(dynamic) == frozenset()  # 7 bits
+
+
+def test_float_weights_that_the_file_rounds_itself_keep_their_range_for_each_channel() -> None:
+    """As torch writes a net in quantisation-aware training."""
+    weights = np.array([[0.5, 9.0], [-3.0, 1.0], [0.25, -9.0]], np.float32)
+    scales = np.array([0.01, 0.05], np.float32)
+    values = {
+        "w": weights, "ws": scales, "wz": np.zeros(2, np.int8), "xs": np.float32(0.02), "xz": np.int8(0)
+    }  # fmt: skip
+    pairs = (("x", "xs", "xz"), ("w", "ws", "wz"))
+    nodes = [
+        node
+        for name, scale, zero in pairs
+        for node in (
+            helper.make_node("QuantizeLinear", [name, scale, zero], [f"{name}q"]),
+            helper.make_node("DequantizeLinear", [f"{name}q", scale, zero], [f"{name}d"]),
+        )
+    ]
+    made = helper.make_graph(
+        [*nodes, helper.make_node("MatMul", ["xd", "wd"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 2])],
+        [numpy_helper.from_array(value, name) for name, value in values.items()],
+    )
+    net = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    exact = given.without_rounding(net.SerializeToString())
+    assert exact is not None
+    x = np.array([[1.003, -7.0, 0.5], [0.1, 0.2, 0.3]], np.float32)
+    kept = np.clip(weights, -128 * scales, 127 * scales)
+    assert np.allclose(nets.answers(exact, x=x)[0], np.clip(x, -2.56, 2.54) @ kept, atol=1e-5)
