@@ -6,11 +6,13 @@ never HTML, and escapes them all; a name that it does not get is an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -27,7 +29,12 @@ class Pages:
             lstrip_blocks=True,
             keep_trailing_newline=True,
         )
-        self._environment.filters.update(filters)
+        self._environment.filters.update(filters, with_code=with_code)
 
     def render(self, template: str, **values: Any) -> str:
         return self._environment.get_template(template).render(values)
+
+
+def with_code(text: str) -> Markup:
+    """A sentence in which a command stands between backticks, as everywhere but on a page; escaped."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

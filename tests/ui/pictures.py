@@ -20,7 +20,7 @@ from serving.local.console import read_status
 from tests.gateway.conftest import SAMPLE
 from tests.ui.conftest import Page, chromium
 
-REPORT = Path(__file__).parents[2] / "docs" / "reports" / "minilm-verdict.html"
+REPORT = Path(__file__).parents[2] / "docs" / "reports" / "what-if.html"
 WIDE, PHONE = (1240, 860), (390, 844)
 
 
