@@ -153,7 +153,7 @@ def _refusal(error: Exception, model: Any) -> str:
     found = [
         f"step {step} ({type(part).__name__})"
         for step, part in steps(model)
-        if part is stumbled or (stumbled is None and type(part).__name__ in words)
+        if part is not model and (part is stumbled or (stumbled is None and type(part).__name__ in words))
     ]
     why = re.sub(r"\s*You may raise an is.*", "", first_line(error)).rstrip(".")  # advice for other people's project
     return (
