@@ -376,7 +376,7 @@ def transnetv2() -> Asked:
     films = []
     for seed in range(4):  # two scenes: a cut in the middle
         shots = rows.photos(2, 27, 48)
-        moved = [np.roll(shots[step >= 25], step + seed, axis=1) for step in range(50)]
+        moved = [np.roll(shots[int(step >= 25)], step + seed, axis=1) for step in range(50)]
         films.append(np.stack(moved))
     return by_torch(_nets().transnetv2, {"frames": np.stack(films)}, ("0", "1"))
 
