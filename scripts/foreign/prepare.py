@@ -532,7 +532,10 @@ def keras_mobilenet() -> Asked:
     keras.utils.set_random_seed(0)
     net = keras.applications.MobileNetV2((96, 96, 3), 0.35, weights=None)
     photos = (rows.photos(32, 96, 96) / 127.5 - 1).astype(np.float32)
-    for _ in range(40):
+    for layer in net.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.5  # 0.999 would keep statistics that random weights do not have
+    for _ in range(20):
         net(photos, training=True)
     net.save("mobilenet.keras")
     data = {net.layers[0].name: photos}

@@ -127,7 +127,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "tandem gateway": {
         "What it serves": ("config", "model_repository"),
-        "Where": ("host", "port", "grpc_port", "admin_host", "admin_port", "ready_file"),
+        "Where": ("host", "port", "shared_port", "grpc_port", "admin_host", "admin_port", "ready_file"),
         "To whom": ("keys", "insecure_no_auth", "allowed_hosts"),
     },
     "tandem triton": {
