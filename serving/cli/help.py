@@ -122,7 +122,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "tandem up": {
         "What is served": ("model_repository", "tried", "allow_missing", "may_measure"),
         "By which pools": ("pools", "config", "emulate"),
-        "Where": ("host", "port", "grpc_port", "is_detached"),
+        "Where": ("host", "port", "grpc_port", "gateways", "is_detached"),
         "To whom": ("keys", "insecure_no_auth", "allowed_hosts", "triton_words"),
     },
     "tandem gateway": {
