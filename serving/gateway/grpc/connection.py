@@ -221,7 +221,8 @@ class Connection(asyncio.Protocol):
         method = listener.methods.get(head.path.decode("latin-1"), NO_METHOD)
         call = call_of(head)
         claim = listener.memory.claim()
-        rpc = Rpc(self, stream, method, call, claim, self._max_bytes, self._unpacked)
+        most = self._max_bytes if method.is_inference else self._max_control_bytes
+        rpc = Rpc(self, stream, method, call, claim, most, self._unpacked)
         self._rpcs[stream] = rpc
         try:
             if head.is_too_large:
@@ -246,6 +247,10 @@ class Connection(asyncio.Protocol):
         """Models are asked only where it matters: there may be hundreds."""
         most = LEAST_BYTES if size <= LEAST_BYTES else max(LEAST_BYTES, self._listener.most_bytes())
         return min(self._listener.limits.max_body_bytes, most)
+
+    def _max_control_bytes(self, _: int) -> float:
+        """Of what names a model and little more."""
+        return min(self._listener.limits.max_body_bytes, LEAST_BYTES)
 
     def _add(self, rpc: Rpc, data: Data, touched: dict[Rpc, None]) -> None:
         if rpc.is_whole:
@@ -398,7 +403,7 @@ class Connection(asyncio.Protocol):
             )
 
         def unpack() -> bytes:
-            most = int(self._max_bytes(LEAST_BYTES + 1))
+            most = int(rpc.max_bytes(LEAST_BYTES + 1))
             return decompress(b"".join(message.pieces), coding, most, rpc.claim)
 
         return unpack() if message.size <= HERE_BYTES else await self._listener.threads.run(unpack)
