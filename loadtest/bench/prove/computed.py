@@ -125,7 +125,8 @@ class Calm:
 
     @property
     def full_s(self) -> float:
-        return self.requests_per_execution * self.num_nets / self.capacity_rps
+        """Of MAX_BATCH rows. Executions are not so full where a row costs the same in each: then full ones take as long for a row."""
+        return MAX_BATCH * self.num_nets / self.capacity_rps
 
     @property
     def service(self) -> Service:
