@@ -217,6 +217,7 @@ class _Sender:
         self._idle: dict[tuple[str, int], list[Link]] = {}
         self._under_way: dict[Pending, tuple[asyncio.Future[Shot], asyncio.TimerHandle]] = {}
         self._links: set[Link] = set()
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -257,6 +258,7 @@ class _Sender:
             await asyncio.wait([future for future, _ in self._under_way.values()])
 
     def close(self) -> None:
+        self._is_closed = True
         for link in list(self._links):
             link.close()
 
@@ -298,6 +300,8 @@ class _Sender:
     async def _connect(self, to: tuple[str, int]) -> Link:
         _, link = await self._loop.create_connection(lambda: Link(to, self._free, self._gone, self._ended), *to)
         self._links.add(link)
+        if self._is_closed:  # it came after the end
+            link.close()
         return link
 
     async def _send_anew(self, pending: Pending) -> None:
