@@ -62,7 +62,7 @@ COPY --from=compiled /opt/compiled/ /opt/venv/
 COPY scripts/images scripts/images
 RUN scripts/images/trim.sh /opt/venv \
  && /opt/build/bin/python scripts/images/inventory.py --image tandem-gateway --version "$VERSION" --out /out --packages /opt/base-packages \
-      --site /opt/venv/lib/python3.*/site-packages
+      --site /opt/venv/lib/python3.*/site-packages /opt/venv/lib/tandem-compiled/*
 
 FROM build AS loadtest-environment
 COPY --from=wheel /wheels /wheels

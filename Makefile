@@ -13,10 +13,10 @@ QUICK := $(if $(THOROUGH),, and not thorough)
 # Where a suite's tests are, which is looked through faster than all; unless ARGS names some itself.
 IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # Whole files side by side, in their order; a number of them follows. For --pdb or -s, one after another: ARGS="-n 0 -s".
-# `make test` has two more than cores: most of its tests wait for servers most of the time.
+# `make test` has four more than cores: most of its tests wait for servers most of the time.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
-.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest bench bench-variants prove soak image release chart reference docs constraints clean
+.PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest compiled bench bench-variants prove soak image release chart reference docs constraints clean
 
 help: ## Print what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -24,21 +24,23 @@ help: ## Print what can be done
 setup: .venv/.local ## Make .venv/ with `tandem` in it and all that README.md shows (no torch)
 
 up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; options by ARGS="--port 8090"
-	@exec .venv/bin/tandem up $(ARGS)
+	@.venv/bin/python scripts/compile.py && exec .venv/bin/tandem up $(ARGS)
 
+# GOGC: hundreds of renders of the chart take a quarter less where Go, inside Python there, looks for garbage less often.
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
-	$(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 4 $(ARGS)
+	GOGC=400 $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 6 $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
 	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/loadtest tests/gateway tests/helm) $(ARGS)
 
 test-browser: .venv/.dev ## Test the page in a real Chromium
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "tandem: no Chromium here (Debian: apt-get install chromium)" >&2; exit 3; }
-	$(PYTHON_HERE) -m pytest -m "browser$(QUICK)" $(call IN,tests/ui) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m "browser$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/ui) $(ARGS)
 
-# The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/cluster-bed.
+# The programs are compiled once for each state of their sources (7 to 9 minutes) and kept in ~/.cache/tandem/{cluster-bed,otelcol,jaeger}.
 test-cluster: .venv/.dev ## Test the chart and `tandem cluster` on a real control plane with simulated nodes (needs Go)
 	@$(PYTHON_HERE) -m tests.cluster.bed.build
+	@$(PYTHON_HERE) -m tests.telemetry.build
 	$(PYTHON_HERE) -m pytest -m "cluster$(QUICK)" $(SIDE_BY_SIDE) 2 --durations 12 $(call IN,tests/cluster tests/helm) $(ARGS)
 
 test-images: .venv/.dev ## Build the gateway's and the CPU pool's images, start them and ask them; needs root, buildah and debootstrap, minutes
@@ -86,16 +88,19 @@ fuzz: .venv-fuzz/.installed ## Fuzz what reads clients' bytes and a gateway that
 loadtest: .venv/.local ## Compare the variants under load for about a minute and write a report
 	$(PYTHON_HERE) -m serving campaign run loadtest/campaigns/digits.yaml $(ARGS)
 
-bench: .venv/.dev ## Measure the gateway beside Triton and a bare proxy, its connections, then images, texts and gRPC beside none
+compiled: .venv/.dev ## Compile what decides about requests where its sources are newer than the environment, as images have it
+	@.venv/bin/python scripts/compile.py
+
+bench: .venv/.dev compiled ## Measure the gateway beside Triton and a bare proxy, its connections, then images, texts and gRPC beside none
 	@status=0; for part in gateway connections surfaces; do $(PYTHON_HERE) -m loadtest.bench.$$part $(ARGS) || status=$$?; echo; done; exit $$status
 
-bench-variants: .venv/.dev ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)
+bench-variants: .venv/.dev compiled ## Measure served variants and engines of ResNet-50 beside plain FP32, in one run (minutes)
 	$(PYTHON_HERE) -m loadtest.bench.variants $(ARGS)
 
-prove: .venv/.dev ## Overload, kill and chill things under load and time what happens: 20 minutes; a part: ARGS="--only overload"; all computed nets: ARGS=--all
+prove: .venv/.dev compiled ## Overload, kill and chill things under load and time what happens: 35 minutes; a part: ARGS="--only overload"; all computed nets: ARGS=--all
 	$(PYTHON_HERE) -m loadtest.bench.prove $(ARGS)
 
-soak: .venv/.dev ## Serve a mixed load for an hour while things are killed, reloaded and flooded, and count what is lost and what grows; ARGS="--minutes 5"
+soak: .venv/.dev compiled ## Serve a mixed load for an hour while things are killed, reloaded and flooded, and count what is lost and what grows; ARGS="--minutes 5"
 	$(PYTHON_HERE) -m loadtest.bench.soak $(ARGS)
 
 image: ## Build the container images with docker or buildah; some of them: ARGS="gateway triton-cpu"

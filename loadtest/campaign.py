@@ -47,6 +47,7 @@ class CampaignOptions:
     warmup_s: float | None = None
     repeats: int | None = None
     model_repository: Path | None = None
+    replayed: Path | None = None  # an access log or traces, sent in the place of the file's load
     fail_if: tuple[str, ...] = ()  # conditions, as `p99_s > 0.05`
     as_json: bool = False
 
@@ -59,6 +60,7 @@ class CampaignOptions:
             ("--warmup", self.warmup_s),
             ("--repeats", self.repeats),
             ("--model-repository", self.model_repository),
+            ("--from-traces", self.replayed),
             *(("--fail-if", condition) for condition in self.fail_if),
         )
         given = [word for name, value in pairs if value is not None for word in (name, str(value))]
@@ -66,8 +68,8 @@ class CampaignOptions:
 
 
 def run(options: CampaignOptions) -> int:
-    """Exit code: 0 every arm that could run has a valid run, 1 one has none or a condition to fail on is so, 2 and 3 as everywhere,
-    130 interrupted."""
+    """Exit code: 0 every arm that could run has a valid run, 1 one has none, none could run or a condition to fail on is so,
+    2 and 3 as everywhere, 130 interrupted."""
     return ending(lambda: _run(options), "runs that ended before are kept, and `tandem campaign report` tells of them")
 
 
@@ -129,7 +131,9 @@ def plan(arms: tuple[Arm, ...], load: records.Load) -> list[PendingRun]:
 
 
 def _run(options: CampaignOptions) -> int:
-    campaign = read_campaign(options.file).lasting(options.duration_s, options.warmup_s, options.repeats)
+    campaign = read_campaign(options.file, options.replayed).lasting(
+        options.duration_s, options.warmup_s, options.repeats
+    )
     conditions.check(options.fail_if, [arm.name for arm in campaign.arms])
     started = datetime.now().astimezone()
     found = find_gateway(options.url)
@@ -158,7 +162,8 @@ def _conclude(directory: Path, manifest: records.Manifest, options: CampaignOpti
     code = _failed(options.fail_if, built)
     if manifest.is_interrupted:
         return INTERRUPTED
-    return code if all(arm.not_run or arm.num_runs for arm in built.arms) else 1
+    able = [arm for arm in built.arms if not arm.not_run]
+    return code if able and all(arm.num_runs for arm in able) else 1
 
 
 def new_directory(output: Path | None, name: str, started: datetime, *folders: str) -> Path:
@@ -231,9 +236,10 @@ def _execute(
         if arm.not_run:
             progress.say(f"{arm.variant} on {arm.pool}: not run: {arm.not_run}")
     runs = plan(tuple(arm for arm in campaign.arms if arm.name in able), campaign.load)
-    times_s = campaign.times_s
-    if times_s:
-        text = "".join(f"{at:.6f}\n" for at in times_s)
+    recorded = campaign.recorded
+    times_s = [at for at, _ in recorded]
+    if recorded:
+        text = "".join(f"{at:.6f} {rows}\n" for at, rows in recorded)
         (directory / records.RUNS / ARRIVALS).write_text(text, encoding="utf-8")
     manifest = replace(manifest, num_planned=len(runs))
     records.write_manifest(directory, manifest)

@@ -130,9 +130,12 @@ class Campaign:
     folder: Path = Path()  # of the file: where a trace is looked for
 
     @property
-    def times_s(self) -> list[float]:
-        """Of the trace, empty without one. Raises UserError."""
-        return [at for at, _ in read_trace(self.folder / self.load.trace)] if self.load.trace else []
+    def recorded(self) -> list[tuple[float, int]]:
+        """Seconds and rows of the trace's requests, empty without one. Raises UserError."""
+        if not self.load.trace:
+            return []
+        found = read_trace(self.folder / self.load.trace, self.payload.batch_size, self.model)
+        return [(at, max(1, round(rows))) for at, rows in found]
 
     def lasting(self, duration_s: float | None, warmup_s: float | None, repeats: int | None) -> Campaign:
         """With these instead of the file's, None: the file's. Of a trace that is another part, with a rate of its own. Raises UserError."""
@@ -144,7 +147,7 @@ class Campaign:
             repeats=load.repeats if repeats is None else repeats,
         )
         if load.trace:
-            load = replace(load, rate_rps=(mean_rate_rps(self.times_s, load.end_s),))
+            load = replace(load, rate_rps=(mean_rate_rps([at for at, _ in self.recorded], load.end_s),))
         return replace(self, load=load)
 
 
@@ -188,9 +191,20 @@ class _CampaignForm:
     payload: PayloadForm = DEFAULT_PAYLOAD
 
 
-def read_campaign(path: Path) -> Campaign:
-    """Raises CampaignFileError with file, line and the way out."""
+def read_campaign(path: Path, replayed: Path | None = None) -> Campaign:
+    """`replayed`: what was recorded there is sent, in the place of the file's load.
+
+    Raises CampaignFileError with file, line and the way out.
+    """
     document = read_document(path, "the campaign", CampaignFileError)
+    if (
+        replayed is not None
+        and isinstance(document.data, dict)
+        and isinstance(load := document.data.get("load", {}), dict)
+    ):
+        kept = {key: value for key, value in load.items() if key not in ("users", "rate_rps", "arrivals", *BURSTS_ONLY)}
+        data = document.data | {"load": kept | {"kind": "open", "trace": str(replayed.absolute())}}
+        document = replace(document, data=data)
     form = document.values(_CampaignForm)
     arms = [Arm(arm.name or f"{arm.variant}-{arm.pool}", arm.variant, arm.pool) for arm in form.arms]
     names = [arm.name for arm in arms]
@@ -210,14 +224,14 @@ def read_campaign(path: Path) -> Campaign:
         form.model,
         tuple(arms),
         baseline,
-        _load(document, form.load, path.parent),
+        _load(document, form.load, path.parent, form.model),
         payload(document, form.payload, path.parent),
         form.note,
         path.parent,
     )
 
 
-def _load(document: Document, form: _LoadForm, folder: Path) -> Load:
+def _load(document: Document, form: _LoadForm, folder: Path, model: str) -> Load:
     """What one kind of load cannot use is an error, not a word without effect."""
     is_open = form.kind == "open"
     unused = ["users"] if is_open else [*OPEN_ONLY, *BURSTS_ONLY]
@@ -246,7 +260,7 @@ def _load(document: Document, form: _LoadForm, folder: Path) -> Load:
     }
     try:
         if form.trace:
-            times_s = [at for at, _ in read_trace(folder / form.trace)]
+            times_s = [at for at, _ in read_trace(folder / form.trace, model=model)]
             values |= {"arrivals": "trace", "rate_rps": (mean_rate_rps(times_s, form.warmup_s + form.duration_s),)}
         load = Load(**values)
         for rate in load.rate_rps:

@@ -70,6 +70,7 @@ class Run:
             rows=rows,
             part=(self.part or 0) if is_shared else 0,
             num_parts=options.num_parts if is_shared else 1,
+            sizes=tuple(rows for _, rows in recorded(options)),
         )
         self.schedule = self._schedule(given.end_s) if self.is_open else iter(())
         self.generator = Generator(given)
@@ -112,9 +113,17 @@ def is_open(options: argparse.Namespace) -> bool:
     return bool(options.rate or options.trace)
 
 
+def recorded(options: argparse.Namespace) -> list[tuple[float, int]]:
+    """Seconds and rows of the trace's requests; those of --batch where it does not say. Raises ValueError or OSError."""
+    if not options.trace:
+        return []
+    lines = [line.split() for line in Path(options.trace).read_text().splitlines() if line.strip()]
+    return [(float(at), int(rows[0]) if rows else options.batch) for at, *rows in lines]
+
+
 def arrivals(options: argparse.Namespace) -> Arrivals:
     """Raises ValueError or OSError."""
-    times_s = tuple(map(float, Path(options.trace).read_text().split())) if options.trace else ()
+    times_s = tuple(at for at, _ in recorded(options))
     kind: Kind = "trace" if options.trace else options.arrivals
     bursts = {"burst_times": options.burst_times, "burst_every_s": options.burst_every}
     return Arrivals(kind, options.rate, times_s=times_s, burst_lasting_s=options.burst_lasting, **bursts)
@@ -187,7 +196,7 @@ def add_arguments(parser: Any) -> None:
     opened.add_argument("--burst-times", type=float, default=4.0, help="rate within a burst, in rates outside")
     opened.add_argument("--burst-every", type=float, default=10.0, help="seconds between starts of bursts, on average")
     opened.add_argument("--burst-lasting", type=float, default=2.0, help="seconds, on average")
-    opened.add_argument("--trace", default="", help="file of seconds, one a line, instead of a rate")
+    opened.add_argument("--trace", default="", help="file of seconds, and rows, a request a line, instead of a rate")
     opened.add_argument("--max-in-flight", type=int, default=512, help="in each worker; what is due beyond is dropped")
 
 

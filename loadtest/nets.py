@@ -73,6 +73,11 @@ def device_of(request: bytes, gateway: Server) -> str:
 
 def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding: int) -> float:
     """Requests per second between the first completion and the last. Raises CannotMeasure."""
+    return served(request, gateway, round_s, num_outstanding)[1]
+
+
+def served(request: bytes, gateway: Server, round_s: float, num_outstanding: int) -> tuple[int, float]:
+    """How many were answered, and the same rate. Raises CannotMeasure."""
     asked = Request(address(gateway.url), request)
     load = closed_loop(
         [asked], num_outstanding, round_s, in_turn=True, time_limit_s=ANSWER_TIMEOUT_S, min_shots=1 + num_outstanding
@@ -81,7 +86,7 @@ def served_rps(request: bytes, gateway: Server, round_s: float, num_outstanding:
         if not shot.is_answered:
             raise CannotMeasure(f"a request to the served net failed: {shot}")
     completed = sorted(shot.ended_s for shot in load.shots)
-    return (len(completed) - 1) / (completed[-1] - completed[0])
+    return len(completed), (len(completed) - 1) / (completed[-1] - completed[0])
 
 
 def in_process_rps(

@@ -23,7 +23,7 @@ from serving.ports import free_ports
 LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
 # Python and Locust take 1 to 3 s to start here, and the slowest answer may take the generator's 30 s; beyond that it hangs.
 GENERATOR_GRACE_S = 60.0
-ARRIVALS = "arrivals.txt"  # the times of a trace, one a line, beside the rows
+ARRIVALS = "arrivals.txt"  # seconds and rows of a trace, one request a line, beside the rows
 INPUTS = "inputs.npz"  # what all runs send, beside the rows while they are made
 
 

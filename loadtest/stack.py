@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
 
 CONFIG = "tandem.yaml"
+ELSEWHERE = "127.1"  # loopback by a name by which the gateway does not know that Triton is on this machine
 START_TIMEOUT_S = 900.0  # the first one on a machine makes Triton's environment out of 200 MB of wheels
 START_S = 60.0  # of a small Python process: one second, more on a busy machine (guess, not measured)
 ANSWER_TIMEOUT_S = 10.0
@@ -73,13 +75,35 @@ def stack(
 
 
 @contextmanager
-def beside(folder: Path) -> Iterator[Server]:
-    """A second gateway before the Triton of `stack`, whose `folder` this is. Raises CannotMeasure."""
+def beside(
+    folder: Path, name: str = "second gateway", *, over_socket: bool = False, variables: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """Another gateway before the Triton of `stack`, whose `folder` this is. `over_socket`: it hands over nothing in shared memory.
+
+    Raises CannotMeasure.
+    """
+    (port,) = free_ports(1)
+    authority, stem = f"127.0.0.1:{port}", "-".join(name.split())
+    text = (folder / CONFIG).read_text()
+    config = folder / f"{stem}.yaml"
+    config.write_text(text.replace("http://127.0.0.1:", f"http://{ELSEWHERE}:") if over_socket else text)
+    command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port)]
+
+    def is_ready() -> bool:
+        return answers(authority, "/health/ready")
+
+    with running(command, folder / f"{stem}.log", is_ready, START_S, variables) as process:
+        yield Server(name, authority, process.pid)
+
+
+@contextmanager
+def quick_server(folder: Path) -> Iterator[Server]:
+    """One that answers at once: what is measured against it is whoever asks. Raises CannotMeasure."""
     (port,) = free_ports(1)
     authority = f"127.0.0.1:{port}"
-    command = [*TANDEM, "gateway", "--config", str(folder / CONFIG), "--port", str(port)]
-    with running(command, folder / "gateway-2.log", lambda: answers(authority, "/health/ready"), START_S) as process:
-        yield Server("second gateway", authority, process.pid)
+    command = [sys.executable, "-m", "loadtest.bench.quick_server", "--port", str(port)]
+    with running(command, folder / "quick-server.log", lambda: answers(authority, "/v2"), START_S) as process:
+        yield Server("quick server", authority, process.pid)
 
 
 def answers(authority: str, path: str, *, method: str = "GET") -> bool:

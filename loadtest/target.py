@@ -216,13 +216,13 @@ def not_run_reason(status: dict[str, Any] | None, model: str, variant: str, pool
 def find_gateway(url: str | None) -> Gateway | None:
     """The gateway that was named, or the one at the default address if it is there.
 
-    Raises TargetError if the named one is not, CampaignError if it does not let us in.
+    Raises TargetError if the named one is not, CampaignError if `url` is no address or it does not let us in.
     """
     gateway = Gateway((url or DEFAULT_URL).rstrip("/"), has_key=True)
     try:
         address(gateway.url)
     except ValueError as error:
-        raise TargetError(f"{error}.") from None
+        raise CampaignError(f"--url: {error}.") from None
     if gateway.is_ready():
         if (refused := gateway.refusal_of_key()) is not None:
             raise CampaignError(

@@ -37,15 +37,20 @@ def main() -> int:
     if why := _missing():
         print(f"tandem: decides in Python, at half the speed: {why}", file=sys.stderr)
         return 0
-    with tempfile.TemporaryDirectory() as name:
-        done = _compile(options.source, Path(name))
-        if done is None:  # slower, and as right
-            return 0
-        shutil.rmtree(found.parent, ignore_errors=True)  # of earlier sources
-        found.parent.mkdir(parents=True)
-        half = found.with_suffix(".half")
-        shutil.copytree(done, half)
-        half.rename(found)
+    if found.parent.is_dir():
+        print("tandem: compiles what decides about requests, whose sources have changed (15 s of CPU)", file=sys.stderr)
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            done = _compile(options.source, Path(name))
+            if done is None:  # slower, and as right
+                return 0
+            shutil.rmtree(found.parent, ignore_errors=True)  # of earlier sources
+            found.parent.mkdir(parents=True)
+            half = found.with_suffix(".half")
+            shutil.copytree(done, half)
+            half.rename(found)
+    except OSError as error:  # a full disk, an environment of somebody else, or another one that does the same
+        print(f"tandem: decides in Python, at half the speed: {error}", file=sys.stderr)
     return 0
 
 
@@ -79,13 +84,23 @@ def _compile(source: Path, work: Path) -> Path | None:
         return None
     out = work / "out"
     out.mkdir()
-    for licence in packages.glob("mypy-*.dist-info/**/LICENSE"):  # of the part of mypyc that each extension contains
-        shutil.copy2(licence, out / "LICENSE.mypy")
+    _tell_of_runtime(packages, out)
     for extension in [*sources.glob("*.so"), *(sources / PACKAGE).glob("*.so")]:
         target = out / extension.relative_to(sources)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(extension, target)
     return out
+
+
+def _tell_of_runtime(packages: Path, out: Path) -> None:
+    """Each extension contains a part of mypyc: its metadata and licences lie beside them as those of a distribution, for an SBOM."""
+    for info in packages.glob("mypy-*.dist-info"):
+        said = [info / "METADATA", *(file for file in info.glob("licenses/**/*") if file.is_file())]
+        places = [file.relative_to(packages) for file in said]
+        for file, place in zip(said, places, strict=True):
+            (out / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, out / place)
+        (out / info.name / "RECORD").write_text("".join(f"{place},,\n" for place in places), encoding="utf-8")
 
 
 if __name__ == "__main__":

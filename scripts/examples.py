@@ -2,7 +2,7 @@
 
     python -m scripts.examples
 
-No card was measured, so each is a what-if by others' figures of the same net on a card. A test keeps the pages what this writes.
+No profile of a card is there, so each is a what-if by others' figures of the same net on a card. A test keeps the pages what this writes.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from loadtest.claims.values import Report as ClaimsReport
 from loadtest.claims.values import Result as ClaimResult
 from loadtest.compare import FILE, read
 from loadtest.errors import ResultsError
+from loadtest.gpu import bands
 from loadtest.gpu import page as gpu_page
 from loadtest.gpu.ledger import Report as GpuReport
 from loadtest.report import page as campaign_page
@@ -81,8 +82,10 @@ def take(folder: Path, results: Path) -> None:
 
 
 def load(file: Path) -> Result:
-    """The numbers of that day in the words of today."""
+    """The numbers of that day in the words, and by the sanity bands, of today."""
     result = _parsed(gzip.decompress(file.read_bytes()), str(file))
+    if isinstance(result, GpuReport):
+        return bands.judged_anew(result)
     if isinstance(result, ClaimsReport):
         return replace(result, results=tuple(map(_as_claimed_now, result.results)))
     if not isinstance(result, Report):
@@ -108,7 +111,7 @@ def _parsed(text: bytes, file: str) -> Result:
 
 def _command(result: Result) -> str:
     if isinstance(result, GpuReport):
-        return result.run.command
+        return result.command
     return result.manifest.command if isinstance(result, Report) else result.command
 
 
@@ -134,8 +137,9 @@ def pages(reports: dict[str, Result], docs: Path, results: Path) -> dict[Path, s
         elif isinstance(result, VerdictReport):
             made[docs / "reports" / f"{name}.html"] = verdict_page.render(result)
     if isinstance(claims := reports.get(CLAIMS), ClaimsReport):
-        start = "\n## This run\n"
-        made[docs / "claims.md"] = _kept(docs / "claims.md", start) + start + "\n" + claims_page.markdown(claims)
+        start = "\n## On a card\n"
+        text = start + "".join(_claims_of_cards(cards)) + "\n## This run\n\n" + claims_page.markdown(claims)
+        made[docs / "claims.md"] = _kept(docs / "claims.md", start) + text
     return made
 
 
@@ -186,6 +190,18 @@ def _of_cards(cards: dict[str, GpuReport]) -> Iterator[str]:
         best = gpu_page.best_on_card(report).items()
         yield markdown(("net, in process on the card", "best rate, rows/s"), list(best)) + "\n\n" if best else ""
         yield f"- Made: {_date(report)}, by `{_command(report)}`\n- Machine: {report.run.machine.processor}, {report.run.card}\n"
+        yield "".join(f"- {note}\n" for note in report.run.notes)
+
+
+def _claims_of_cards(cards: dict[str, GpuReport]) -> Iterator[str]:
+    yield "" if cards else "\nNone has been measured yet.\n"
+    for name, report in cards.items():
+        answered, others = gpu_page.claims(report)
+        facts = [f"{report.run.card}, {report.run.machine.processor}", f"{_date(report)}", f"`{_command(report)}`"]
+        yield f"\n{', '.join(facts)}: [the whole report](reports/{name}.html).\n\n"
+        rows = [(one.says, f"**{one.answer}**", one.numbers, f"{one.experiment}; {one.threshold}") for one in answered]
+        yield markdown(("Claim", "Answer there", "Numbers", "Number asked for"), rows) + "\n"
+        yield "\nNot reached there:\n\n" + "".join(f"- {one}\n" for one in others) if others else ""
 
 
 def _circumstances(report: Report) -> list[str]:

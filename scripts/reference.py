@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import click
 
@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from serving import environment, settings  # noqa: E402
 from serving.cli import cli  # noqa: E402
+from serving.control.document import Control  # noqa: E402
 from serving.gateway.app import Gateway  # noqa: E402
 from serving.gateway.http.endpoint import Endpoint  # noqa: E402
 from serving.protocol.budget import LIMITS  # noqa: E402
@@ -44,6 +45,14 @@ def settings_page() -> str:
         "| --- | --- | --- |",
         *_fields(settings.GatewaySettings, ""),
         "",
+        "## The control document",
+        "",
+        "What of models and tenants changes while gateways run ([rollouts.md](rollouts.md)). Unknown names are errors here, too.",
+        "",
+        "| setting | default | what it is |",
+        "| --- | --- | --- |",
+        *_fields(Control, ""),
+        "",
         "## Environment variables",
         "",
         "A variable that begins with `TANDEM_` and is not in this table stops the program with a message.",
@@ -60,13 +69,26 @@ def settings_page() -> str:
 def _fields(model: type[settings.Strict], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         default = "required" if field.is_required() else ""
-        inner = next((a for a in (field.annotation, *get_args(field.annotation)) if _is_settings(a)), None)
+        inner = next(filter(_is_settings, _within(field.annotation)), None)
         if inner is None and not field.is_required():
             default = f"`{field.get_default(call_default_factory=True)}`"
         yield f"| `{prefix}{name}` | {default} | {field.description} |"
         if inner is not None:
-            named = f"{prefix}{name}.<name>." if get_args(field.annotation) else f"{prefix}{name}."
+            named = f"{prefix}{name}.<name>." if _is_by_name(field.annotation) else f"{prefix}{name}."
             yield from _fields(inner, named)
+
+
+def _is_by_name(annotation: object) -> bool:
+    """Of a setting that holds others: whether it has them by names that are the user's."""
+    origins = [get_origin(it) for it in _within(annotation)]
+    return any(isinstance(it, type) and issubclass(it, Mapping) for it in origins)
+
+
+def _within(annotation: object) -> Iterator[object]:
+    """The annotation and all that it is made of, as RateQuota of `Annotated[RateQuota, ...] | None`."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _within(part)
 
 
 def _is_settings(annotation: object) -> bool:

@@ -4,7 +4,7 @@
 #   scripts/setup.sh ENVIRONMENT EXTRAS        e.g. scripts/setup.sh .venv quickstart
 #   scripts/setup.sh ENVIRONMENT FOLDER/       what FOLDER/requirements.txt names, pinned by FOLDER/constraints.txt, and not the project
 #
-# PYTHON=/path/to/python3.12 chooses the interpreter. Needs nothing but that and a POSIX shell.
+# PYTHON=/path/to/python3.12 chooses the interpreter; ROOM=enough leaves out the look for room on the disk. Needs nothing but that and a POSIX shell.
 set -eu
 cd "$(dirname "$0")/.."
 environment=$1 extras=$2
@@ -70,7 +70,38 @@ case $extras in */)
   exit 0
   ;;
 esac
+# PyTorch brings CUDA's libraries: 3.2 GB to download and 6.2 GB installed; the rest of these extras takes a little more. Says what lacks
+# room, or "tight" where a second copy of the download, in pip's cache, would not fit.
+room='
+import os, shutil, sys, tempfile
+from importlib.util import find_spec
+needs, lacks, is_tight = {}, [], False
+if not find_spec("torch"):
+    for folder, gb in ((sys.argv[1], 7.0), (tempfile.gettempdir(), 3.5)):
+        needs.setdefault(os.stat(folder).st_dev, []).append((folder, gb))
+for parts in needs.values():
+    gb, where = sum(gb for _, gb in parts), " and ".join(folder for folder, _ in parts)
+    free_gb = shutil.disk_usage(parts[0][0]).free / 1e9
+    if free_gb < gb:
+        lacks.append(f"{gb:g} GB in {where}, where {free_gb:.1f} GB are free")
+    is_tight = is_tight or free_gb < gb + 3.5
+if lacks:
+    print("PyTorch and the libraries of CUDA need", ", and ".join(lacks))
+elif is_tight:
+    print("tight")
+'
+cache=""
+case ,$extras, in *,export,*)
+  [ "${ROOM:-}" = enough ] && lacks="" || lacks=$("$environment/bin/python" -c "$room" "$environment" 2>/dev/null) || lacks=""
+  case $lacks in
+    "") ;;
+    tight) cache=--no-cache-dir ;;
+    *) stop "$lacks. Make room, or set TMPDIR to another disk for the 3.5 GB that are downloaded; ROOM=enough goes on all the same." ;;
+  esac
+  mirror="Where they say 'No space left on device': it needs 7 GB in $environment, and meanwhile 3.5 GB in ${TMPDIR:-/tmp}. $mirror"
+  ;;
+esac
 echo "tandem: installing the project with [$extras] into $environment (a few minutes the first time)"
 # What builds the project comes first: left to itself, pip fetches it unpinned.
-install -c constraints.txt hatchling editables && install -c constraints.txt --no-build-isolation -e ".[$extras]" ||
+install -c constraints.txt hatchling editables && install -c constraints.txt $cache --no-build-isolation -e ".[$extras]" ||
   stop "pip could not install the project; see the lines above. $mirror"

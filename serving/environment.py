@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "TANDEM_ADMIN_PORT": "Port of the admin listener, as `--admin-port`.",
     "TANDEM_GRPC_PORT": "Port of the v2 protocol over gRPC, as `--grpc-port`.",
     "TANDEM_KEYS": "File of API keys, as `--keys`.",
+    "TANDEM_CONTROL": "Where the control document is, as `--control`.",
     "TANDEM_ALLOWED_HOSTS": "Names under which clients reach the gateway, as `--allowed-hosts`.",
     "TANDEM_API_KEY": "The key that Tandem's own load tests and its scaler send to a gateway that wants one.",
     "TANDEM_OWN_KEY": "Set by `tandem up` for its gateway: id and SHA-256 of the key with which it asks for its status.",

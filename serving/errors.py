@@ -79,6 +79,10 @@ class ExpectationFailed(BadRequest):
     pass
 
 
+class Conflict(BadRequest):
+    """What is asked for does not go with what is in force now."""
+
+
 class TooLarge(RequestError):
     pass
 
@@ -129,6 +133,10 @@ class MethodNotAllowed(BadRequest):
 
 class RateLimited(RequestError):
     pass
+
+
+class QuotaExceeded(RateLimited):
+    """Of the caller's tenant; without a time where it never passes."""
 
 
 class Overloaded(RequestError):
@@ -189,6 +197,7 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
     BadRequest: (400, "bad_request"),
     MethodNotAllowed: (405, "bad_request"),
     TooSlow: (408, "bad_request"),
+    Conflict: (409, "bad_request"),
     ExpectationFailed: (417, "bad_request"),
     TooLarge: (413, "too_large"),
     TargetTooLong: (414, "too_large"),
@@ -202,6 +211,7 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
     NoSuchVersion: (404, "not_found"),
     NothingToLoad: (404, "not_found"),
     RateLimited: (429, "rate_limited"),
+    QuotaExceeded: (429, "quota_exceeded"),
     Overloaded: (503, "overloaded"),
     NeverInTime: (503, "overloaded"),
     NotReady: (503, "not_ready"),
@@ -213,9 +223,6 @@ HTTP: dict[type[RequestError], tuple[int, str]] = {
 }
 
 
-def retry_after_headers(retry_after_s: float) -> list[tuple[str, str]]:
-    """`Retry-After` in whole seconds, rounded up, with the exact value beside it in milliseconds; at least 1 of each."""
-    return [
-        ("Retry-After", str(max(1, math.ceil(retry_after_s)))),
-        ("Retry-After-Ms", str(max(1, math.ceil(retry_after_s * 1000)))),
-    ]
+def retry_after(wait_s: float) -> tuple[int, int]:
+    """`Retry-After` in whole seconds, rounded up, and `Retry-After-Ms`, the exact value in milliseconds; at least 1 of each."""
+    return max(1, math.ceil(wait_s)), max(1, math.ceil(wait_s * 1000))

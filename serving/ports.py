@@ -14,7 +14,9 @@ from pathlib import Path
 from serving.errors import UserError
 
 NUM_TRIED = 8000  # ports; a guess, not measured
-NUM_RESERVED = 64  # at most, by a process; a guess at how many are found before the first is listened on
+# At most, by a process, which holds a file for each: about as many as a worker of `make test` finds. The port of a server that is
+# killed and started again is free to be bound meanwhile, and no other worker is to find it.
+NUM_RESERVED = 256
 
 _reserved: deque[socket.socket] = deque()
 

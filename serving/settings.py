@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -20,17 +21,19 @@ from serving.cuda_options import CudaOptions
 from serving.documents.nearest import nearest
 from serving.documents.reader import Document, read_document
 from serving.errors import UserError
+from serving.redis_client import RedisClient
 
 NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 EMULATED = "emulated"  # the device of pools whose times follow a file, and how the names of all such pools begin
 
 
-def _http_url(url: str) -> str:
+def _http_url(url: str, default_port: int = 8000) -> str:
+    """Triton's own port unless told otherwise."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
         raise ValueError(f"'{url}' is not of the form http://HOST:PORT")
     try:
-        port = parts.port or 8000  # Triton's own default
+        port = parts.port or default_port
     except ValueError:
         raise ValueError(f"'{url}' has a port that is not a number from 1 to 65535") from None
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -38,7 +41,17 @@ def _http_url(url: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_http_url)]
-VariantName = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+ScalerUrl = Annotated[str, AfterValidator(lambda url: _http_url(url, 9091))]
+Precision = Literal["fp32", "bf16", "tf32", "fp16", "int8"]  # as `repository.PRECISIONS`, which a test compares
+
+
+def _variant_name(name: str) -> str:
+    if name.rpartition("-")[2] not in get_args(Precision):
+        raise ValueError(f"'{name}' is a name of no variant, which ends in its precision; write '{name}-fp32' for FP32")
+    return name
+
+
+VariantName = Annotated[str, Field(pattern=f"^{NAME.pattern}$"), AfterValidator(_variant_name)]
 HOST_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
@@ -167,7 +180,8 @@ class PoolSettings(Strict):
         default=None,
         description="Sizes of batches that get buffers of their own, which stay where they are; a batch is padded to the next size. "
         "`auto`: the fewest with which padding costs at most a quarter of a batch's time, by the model's speeds where it is served; powers "
-        "of two where these are unknown. What fits into none runs without. Not measured on a card yet. Unset: none.",
+        "of two where these are unknown. What fits into none runs without. On an H200 they lose up to 18 % without `enable_cuda_graph`. "
+        "Unset: none.",
     )
     bucket_lengths: tuple[Annotated[int, Field(ge=1, le=65536)], ...] | None = Field(
         default=None,
@@ -181,6 +195,12 @@ class PoolSettings(Strict):
         ge=1,
         description="Newest versions of each model that are served beside each other, for /v2/models/NAME/versions/NUMBER; each takes the "
         "memory of a model. Unset: 1. Of more than two, `tandem export --keep-versions` keeps the files.",
+    )
+    max_memory_mb: int | None = Field(
+        default=None,
+        ge=64,
+        description="Memory of all processes of its Triton, in MiB, past which it is started anew once it has grown, while others answer. "
+        "Unset: 85 % of its container's limit, if any.",
     )
 
 
@@ -282,7 +302,7 @@ class ObjectiveSettings(Strict):
 class ModelSettings(Strict):
     """What is decided for a model by hand."""
 
-    variants: dict[str, str] = Field(
+    variants: dict[str, Precision] = Field(
         default_factory=dict,
         description="Pool name -> the variant that the public name means there, whatever was measured.",
     )
@@ -309,6 +329,23 @@ class QuotaSettings(Strict):
         ge=0,
         description="Most cards of all of them, or servers where a pool shares none, such as a region's quota of GPUs: beyond it a node "
         "would be asked for in vain. Another size, spot or the CPU is taken instead.",
+    )
+
+
+class WarmNodesSettings(Strict):
+    """Nodes without a server, for whichever of several pools wants one next."""
+
+    pools: tuple[str, ...] = Field(
+        min_length=2,
+        description="Names of the pools whose servers run on such a node. Two at least: a node costs what its server does, so one pool's "
+        "own servers are kept instead.",
+    )
+    max_nodes: int = Field(ge=1, description="Most of them at once.")
+    node_start_s: float = Field(
+        default=180.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds of a cold start that a node saves which is there, with its image. A guess, not measured.",
     )
 
 
@@ -377,6 +414,105 @@ class ScalingRules(Strict):
 SCALING_RULES = ScalingRules()
 
 
+class AccessLogSettings(Strict):
+    """A line of JSON for some of the inferences, without bodies and keys."""
+
+    path: str = Field(min_length=1, description="The file, to which lines are added, or `-` for standard output.")
+    sample_ratio: float = Field(
+        default=0.01, gt=0, le=1, description="Share of the inferences that are written, the same ones in all gateways."
+    )
+
+    @property
+    def cannot_write(self) -> str:
+        """What a line says before the cause."""
+        return f"the access log {self.path} cannot be written"
+
+
+def collector_url(url: str) -> str:
+    """Port 4318 unless told otherwise, as OTLP over HTTP has it; `/v1/traces` is added to what stands here."""
+    parts = urlsplit(url)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise ValueError(
+            f"'{url}' is not of the form http://HOST:4318 or https://HOST/PATH; headers, such as those with a password, stand in "
+            "OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 4318)
+    except ValueError:
+        raise ValueError(f"'{url}' has a port that is not a number from 1 to 65535") from None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/').removesuffix('/v1/traces')}"
+
+
+OTEL_DISABLED = "OTEL_SDK_DISABLED"
+
+
+def is_otel_disabled() -> bool:
+    """By OpenTelemetry's standard variable, whatever stands here."""
+    return os.environ.get(OTEL_DISABLED, "").strip().lower() == "true"
+
+
+CollectorUrl = Annotated[str, AfterValidator(collector_url)]
+
+
+class OtelSettings(Strict):
+    """Traces of some of the requests, sent to an OpenTelemetry collector."""
+
+    endpoint: CollectorUrl = Field(
+        description="The collector, as http://HOST:4318 (OTLP over HTTP); /v1/traces is added. What the standard variables OTEL_… say of "
+        "headers, certificates, compression and resources counts too."
+    )
+    sample_ratio: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the requests without a `traceparent` that are traced, the same ones in all gateways. Of one with a "
+        "`traceparent` its sampled flag decides.",
+    )
+    max_tail_rps: float = Field(
+        default=10.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Most requests a second that are traced beside these because they failed, or took less than half or more than twice as "
+        "long as predicted and 10 ms more or less; without Triton's own spans. 0: none.",
+    )
+
+
+def usage_place(place: str) -> str:
+    """A file, or the URL of a Redis. Raises ValueError."""
+    scheme, is_url, _ = place.partition("://")
+    if is_url and scheme not in ("redis", "rediss"):
+        raise ValueError(f"'{scheme}://…' is no place for usage: it is a FILE or redis://HOST:PORT[/DATABASE]")
+    if is_url:
+        try:
+            RedisClient(place)  # asks nobody yet
+        except UserError as error:
+            raise ValueError(str(error)) from None
+    return place
+
+
+class UsageSettings(Strict):
+    """What tenants use, kept over gateways and restarts."""
+
+    place: Annotated[str, AfterValidator(usage_place)] = Field(
+        min_length=1,
+        description="A file for the gateways of one machine, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE] for many. Made "
+        "where it is not there. A relative path is of the folder in which `tandem up` or the gateway was started.",
+    )
+    if_away: Literal["open", "closed"] = Field(
+        default="open",
+        description="What becomes of requests of tenants with quotas while the place cannot be reached: `open` lets them in by what this "
+        "gateway has counted itself, `closed` refuses them with 503.",
+    )
+
+
 class GatewaySettings(Strict):
     """tandem.yaml."""
 
@@ -387,9 +523,35 @@ class GatewaySettings(Strict):
     quotas: dict[str, QuotaSettings] = Field(
         default_factory=dict, description="Name -> cards that several pools may have together."
     )
+    warm_nodes: dict[str, WarmNodesSettings] = Field(
+        default_factory=dict,
+        description="Name -> nodes that are kept warm for several pools, while past bursts say that this pays.",
+    )
     scaling: ScalingRules = Field(default_factory=ScalingRules, description="When servers come and go.")
+    scaler: ScalerUrl | None = Field(
+        default=None,
+        description="The scaler, as http://HOST:PORT (9091 unless said): the console shows its nodes, what they cost and why it changed a "
+        "pool. Nothing else depends on it.",
+    )
+    parity_ratio: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the requests that another server, pool or variant answers too, with capacity that is idle, so that what "
+        "drifts is found and gets no more traffic; 0.01 is a good start. 0: none, and at no cost.",
+    )
     models: dict[str, ModelSettings] = Field(
         default_factory=dict, description="Public model name -> what is decided for it."
+    )
+    access_log: AccessLogSettings | None = Field(
+        default=None, description="Where inferences are written down as JSON. Unset: nowhere."
+    )
+    otel: OtelSettings | None = Field(
+        default=None, description="Where traces are sent, by OpenTelemetry. Unset: nowhere, and at no cost."
+    )
+    usage: UsageSettings | None = Field(
+        default=None, description="Where tenants' use is kept, for quotas and `tandem cost`. Unset: nowhere."
     )
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on one request.")
     allowed_hosts: tuple[HostName, ...] = Field(
@@ -424,6 +586,7 @@ OF_A_TRITON = (
     "bucket_lengths",
     "cuda",
     "versions",
+    "max_memory_mb",
 )
 
 
@@ -443,6 +606,12 @@ def price_of_one(pool: PoolSettings) -> float | None:
     return None if pool.price_per_hour is None else pool.price_per_hour / pool.servers_per_card
 
 
+CONTROL_DOCUMENT = "the control document, the file of --control (docs/tenants.md, docs/rollouts.md)"
+IN_CONTROL = dict.fromkeys(  # names that `serving/control/document.py` reads
+    ("tenants", "pin", "split", "sticky_by", "may_mix", "rollout", "weight", "reserved_ratio"), CONTROL_DOCUMENT
+)
+
+
 def read_settings(path: Path) -> GatewaySettings:
     """tandem.yaml as settings. Raises UserError with the place and the nearest known name."""
     settings = settings_of(read_document(path, "the configuration"))
@@ -455,7 +624,7 @@ def read_settings(path: Path) -> GatewaySettings:
 
 def settings_of(document: Document) -> GatewaySettings:
     """Checked. Raises UserError."""
-    settings = document.values(GatewaySettings, strict=False)
+    settings = document.values(GatewaySettings, strict=False, elsewhere=IN_CONTROL)
     for name, of_pool in settings.pools.items():
         if (of_pool.device == EMULATED) != name.startswith(EMULATED):
             raise document.wrong(
@@ -470,6 +639,7 @@ def settings_of(document: Document) -> GatewaySettings:
     _require_all_prices_or_none(settings.pools, document)
     _require_possible_replicas(settings.pools, document)
     _require_quotas(settings, document)
+    _require_warm_nodes(settings, document)
     _require_memory(settings, document)
     for model, of_model in settings.models.items():
         for pool in of_model.variants:
@@ -510,6 +680,22 @@ def _require_quotas(settings: GatewaySettings, document: Document) -> None:
             )
 
 
+def _require_warm_nodes(settings: GatewaySettings, document: Document) -> None:
+    for name, warm in settings.warm_nodes.items():
+        place = ("warm_nodes", name, "pools")
+        for pool in warm.pools:
+            if pool not in settings.pools:
+                raise document.wrong(place, f"no pool '{pool}'{nearest(pool, settings.pools)}")
+            if not comes_and_goes(pool, settings.pools[pool]):
+                raise document.wrong(place, f"{pool} is always there, and its nodes with it; name pools of GPUs")
+        if f"warm-{name}" in settings.pools:
+            raise document.wrong(("warm_nodes", name), f"a pool is called warm-{name}; take another name")
+        if len(set(warm.pools)) < 2:
+            raise document.wrong(
+                place, f"two different pools at least; the servers of {warm.pools[0]} alone are kept by themselves"
+            )
+
+
 def _cards_kept(name: str, pool: PoolSettings) -> int:
     least = pool.min_replicas
     if least is None:
@@ -534,6 +720,18 @@ def _model_of(variant: str, settings: GatewaySettings) -> str | None:
     """The longest of the models with settings that it may be a variant of."""
     names = (name for name in settings.models if variant == name or variant.startswith(f"{name}-"))
     return max(names, key=len, default=None)
+
+
+def require_keys_where_others_reach(hosts: Mapping[str, str], *, has_keys: bool, insecure_no_auth: bool) -> None:
+    """`hosts`: option -> what it says to listen on. Raises UserError."""
+    if has_keys and insecure_no_auth:
+        raise UserError("--keys and --insecure-no-auth contradict each other: leave one of them out")
+    for option, host in hosts.items():
+        if not (has_keys or insecure_no_auth or is_loopback(host)):
+            raise UserError(
+                f"{option} {host} can be reached from other machines and there are no API keys: name a file with --keys "
+                "(`tandem keys add` makes one), listen on 127.0.0.1, or say --insecure-no-auth"
+            )
 
 
 def is_loopback(host: str) -> bool:

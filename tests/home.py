@@ -30,7 +30,7 @@ KEPT = (
     ".pyenv",
     "go",
 )
-KEPT_OF_TANDEM = ("cluster-bed", "image-base", "packages", "peers", "prometheus")
+KEPT_OF_TANDEM = ("cluster-bed", "image-base", "jaeger", "otelcol", "packages", "peers", "prometheus")
 READ_INSTEAD_OF_HOME = ("HF_HOME", "KUBECONFIG", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 # Set by the first process for those that it starts. Not TANDEM_…, of which an unknown one is an error.
 USERS_HOME, USERS_CACHE = "TESTS_USERS_HOME", "TESTS_USERS_CACHE"

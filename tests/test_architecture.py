@@ -15,6 +15,8 @@ ROOMS = [
     "cluster",
     "local",
     "gateway",
+    "control",
+    "usage",
     "keys",
     "export",
     "decisions",
@@ -30,6 +32,8 @@ ROOMS = [
     "cores",
     "ports",
     "http_client",
+    "children",
+    "redis_client",
     "installation",
     "errors",
     "compiled",
@@ -50,6 +54,7 @@ KEEPERS = {
         "local/backends",
         "loadtest/claims/card_copy.py",
         "loadtest/gpu/stand_in.py",
+        "loadtest/gpu/stand_in_card.py",
         *IN_PROCESS,
     },
     "sklearn": {"export"},
@@ -62,6 +67,7 @@ KEEPERS = {
     "grpc": {"cluster", "loadtest/profile/ladder.py", BENCH_GRPC, "loadtest/bench/soak/mix.py"},
     "tokenizers": {"preprocessing", "export", MADE_MODELS},
     "jinja2": {"documents"},
+    "opentelemetry": {"gateway"},
     "markupsafe": {"documents"},
     "PIL": {"preprocessing", "export", "loadtest/bench/surfaces/classify.py", "loadtest/bench/soak/mix.py"},
     "simdjson": {"protocol"},
@@ -77,6 +83,7 @@ KEEPERS = {
         "settings",
         "cuda_options",
         "gateway",
+        "control",
         "documents",
         "loadtest/campaign_file.py",
         "loadtest/claims/claims_file.py",
@@ -89,7 +96,7 @@ PURE = {
     "loadtest/report/fail_if.py": {"asyncio", "time", "random", "socket", "os", "pathlib"},
     **{
         f"measure/{name}": {"asyncio", "time", "random", "socket", "os", "pathlib"}
-        for name in ("intervals", "percentiles", "stability", "search")
+        for name in ("anytime", "intervals", "percentiles", "stability", "search")
     },
 }
 FILES = sorted(p for folder in ("serving", "loadtest") for p in (ROOT / folder).rglob("*.py"))

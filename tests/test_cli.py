@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +68,7 @@ FP32 = "model_repo/digits-fp32/1/model.onnx"
             "there is no model repository at /nonexistent",
         ),
         (["campaign", "run", "loadtest/campaigns/claims.yaml", "--only", "int8-suits-cpu"], 2, "int8-suits-cpus'?\n"),
+        (["campaign", "run", "loadtest/campaigns/digits.yaml", "--url", "127.0.0.1:8080"], 2, "http://HOST:PORT"),
         (["campaign", "report", "none"], 2, "none"),
         (["campaign", "report", "none", "--fail-if", "p98_s > 1"], 2, "did you mean 'p99_s'?"),
         (
@@ -100,6 +103,20 @@ def test_an_unknown_variable_stops_every_verb() -> None:
 def test_help_and_version_work_without_any_room() -> None:
     assert "Serves a model" in tandem("--help").stdout
     assert tandem("--version").stdout.startswith("tandem, version ")
+
+
+def test_a_terminal_that_lacks_a_sign_shows_a_question_mark_for_it(tmp_path: Path) -> None:
+    """Whatever the locale: `models` writes µs and ×."""
+    own = dict.fromkeys(("TANDEM_CACHE", "TANDEM_STATE"), str(tmp_path))  # without what other tests measure and serve
+    done = subprocess.run(
+        [sys.executable, "-m", "serving", "models"],
+        cwd=ROOT,
+        env={**os.environ, **own, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert re.search(rb"int8 \d+ \?s, \d+\.\d\? fp32", done.stdout)
 
 
 @pytest.mark.parametrize(

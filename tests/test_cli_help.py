@@ -21,6 +21,7 @@ from tests.command import ROOT, tandem
 HEAVY = {"asyncio", "fastapi", "grpc", "jinja2", "numpy", "onnx", "orjson", "PIL", "pydantic", "rich", "yaml"}
 GROUPED_FROM = 12  # options
 WITHOUT_JSON = {  # what they tell is a stream, until they end, or text for a shell
+    "tandem models mirror",
     "tandem up",
     "tandem run",
     "tandem gateway",
@@ -131,5 +132,18 @@ def test_o_json_is_json_wherever_it_stands_and_table_is_what_is_printed_without(
     assert json.loads(as_json.stdout)["version"] == 1
     assert tandem(*verb, "-o", "json", **state).stdout == as_json.stdout
     assert tandem(*verb, "-o", "table", **state).stdout == tandem(*verb, **state).stdout != as_json.stdout
-    for words in (("-o", "table", "--json"), ("--json", "-o", "table"), ("-o", "yaml")):
+    for words in (("-o", "table", "--json"), ("--json", "-o", "wide"), ("-o", "yaml")):
         assert tandem(*verb, *words, **state).returncode == 2
+
+
+@pytest.mark.parametrize("verb", [("models",), ("models", "show", "digits"), ("models", "history", "digits")])
+def test_wide_has_what_a_table_leaves_out_and_breaks_no_line(verb: tuple[str, ...], tmp_path: Path) -> None:
+    state = {"TANDEM_STATE": str(tmp_path), "COLUMNS": "60"}
+    record = json.loads((ROOT / "model_repo" / "digits-fp32" / "tandem.json").read_text())
+    table, wide = (tandem(*verb, "-o", form, **state).stdout for form in ("table", "wide"))
+    rows = json.loads(tandem(*verb, "--json", **state).stdout)["versions" if "history" in verb else "variants"]
+    whole = next(row["digest"] for row in rows if row["name"] == "digits-fp32")
+    last_check = record["gate"]["checks"][-1]["metric"]
+    for said in (whole, last_check):
+        assert said in wide
+        assert said not in table

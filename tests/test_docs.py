@@ -59,6 +59,14 @@ def test_the_lives_of_requests_models_and_decisions_name_files_that_exist() -> N
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_pages_install_an_extra_by_one_command(page: Path) -> None:
+    commands = re.findall(r"`([^`\n]*pip install[^`\n]*\.\[[^`\n]*)`", page.read_text("utf-8"))
+    assert all(re.fullmatch(r"\.venv/bin/python -m pip install -e '\.\[\w+\]'", command) for command in commands), (
+        commands
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_make_targets_that_pages_name_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))) <= targets

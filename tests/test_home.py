@@ -40,10 +40,9 @@ def test_a_test_that_starts_triton_finds_the_cpu_engine_and_no_other() -> None:
     assert [name for name, engine in environments.ENGINES.items() if environments.find(engine)] == ["cpu"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how", ["HOME", *(pytest.param(it, marks=pytest.mark.thorough) for it in ("XDG_CACHE_HOME", "TANDEM_CACHE"))]
-)
+@pytest.mark.parametrize("how", ["HOME", "XDG_CACHE_HOME", "TANDEM_CACHE"])
 def test_a_full_cache_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     users = tmp_path / "user"
     cache = {"HOME": users / ".cache" / "tandem", "XDG_CACHE_HOME": users / "tandem", "TANDEM_CACHE": users}[how]

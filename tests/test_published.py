@@ -15,8 +15,9 @@ import pytest
 from loadtest import records
 from loadtest.claims import values as claims_values
 from loadtest.claims.values import EngineTime, Findings, ServingRates
+from loadtest.gpu import bands
 from loadtest.gpu import page as gpu_page
-from loadtest.gpu.ledger import Entry
+from loadtest.gpu.ledger import Check, Entry
 from loadtest.gpu.ledger import Report as GpuReport
 from loadtest.gpu.ledger import Run as GpuRun
 from loadtest.report import build as report
@@ -82,10 +83,11 @@ def test_a_result_that_names_a_place_of_its_machine_is_refused(tmp_path: Path, c
 
 ON_A_CARD = GpuRun(
     "NVIDIA H200, driver 580.1, 141 GiB",
-    Machine("A Processor", (), 16.0, "Linux"),
+    Machine("A Processor", (), 16.0, "Linux", ("NVIDIA H200, driver 580.1, 141 GiB",)),
     {},
     "loadtest/gpu/run.sh",
     "2026-11-23T10:00:00+00:00",
+    notes=("The gateway was not compiled.",),
 )
 
 
@@ -93,25 +95,53 @@ def of_a_card(folder: Path, **change: Any) -> Path:
     folder.mkdir()
     speed = EngineTime("resnet50", "fp16", "cuda", 128, 1, (0.0064,) * 3)
     served = ServingRates("resnet50", "fp16", "gpu", 32, (9_000.0,) * 3, (10_000.0,) * 3)
-    found = Findings(speeds=(speed,), served=(served,))
-    entry = Entry("table", "resnet50", "done", "2026-11-23T10:00:00+00:00", 1.0, findings=found)
+    slower = ServingRates("resnet50", "fp16", "gpu", 8, (900.0,) * 3, (9_000.0,) * 3)
+    found = Findings(speeds=(speed,), served=(slower, served))
+    band = Check(f"resnet50 fp16 {bands.NAME}", False, "by the band of then")  # the unit failed for it alone
+    entry = Entry("table", "resnet50", "failed", "2026-11-23T10:00:00+00:00", 1.0, (band,), found)
     gpu_page.write(folder, GpuReport(replace(ON_A_CARD, **change), (entry,)))
     return folder
 
 
 def test_what_was_measured_on_a_card_gets_a_page_and_a_table_in_the_readme(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "claims.md").write_text("above\n\n## On a card\n\n## This run\n")
+    stored = gzip.decompress((published.ROOT / "published-results" / "claims.json.gz").read_bytes())
+    (tmp_path / "published-results").mkdir()
+    (tmp_path / "published-results" / "claims.json.gz").write_bytes(gzip.compress(stored, mtime=0))
     (tmp_path / "README.md").write_text(f"above\n{published.BEGIN}\nnothing yet\n{published.END}\nbelow\n")
     assert published.main([str(of_a_card(tmp_path / "NVIDIA-H200"))], tmp_path) == 0
     assert published.main([], tmp_path) == 0
     readme = (tmp_path / "README.md").read_text("utf-8")
     assert readme.startswith("above\n")
     assert readme.endswith("\nbelow\n")
-    assert "| fp16, batch 128: 20,000 (20,000..20,000) rows/s | `loadtest/gpu/run.sh` |" in readme
+    assert "| resnet50 fp16, batch 128: 20,000 (20,000..20,000) | `loadtest/gpu/run.sh` |" in readme
     assert "90% (90..90)" in readme
+    assert "10% (10..10)" not in readme  # by the batch size at which the engine itself does most
     page = (tmp_path / "docs" / "reports" / "NVIDIA-H200.html").read_text("utf-8")
     assert "MLPerf Inference v4.1" in page
-    assert "`loadtest/gpu/run.sh`" in (tmp_path / "published-results" / "README.md").read_text("utf-8")
+    assert "by the band of then" in page
+    assert "not compiled" in page
+    assert "`loadtest/gpu/run.sh table`" in (tmp_path / "published-results" / "README.md").read_text("utf-8")
+    claims = (tmp_path / "docs" / "claims.md").read_text("utf-8")
+    answers = claims.partition("## On a card")[2].partition("## This run")[0]
+    assert re.search(r"\| The served GPU path .*\*\*holds\*\* \| 90%; resnet50 \(batch 32\) \|", answers)
+    assert re.search(r"- gpu-10-to-100-times: fp32 on cuda was not timed", answers)
+    assert claims.count("## This run") == 1
+
+
+def test_a_rate_whose_rounds_lie_far_apart_is_no_headline() -> None:
+    near = EngineTime("resnet50", "fp16", "cuda", 128, 1, (0.0064, 0.0064, 0.0065))
+    far = EngineTime("mlp", "fp16", "cuda", 128, 1, (0.00018, 0.00017, 0.00027))
+    entry = Entry("table", "nets", "done", "2026-11-23T10:00:00+00:00", 1.0, (), Findings(speeds=(near, far)))
+    report = GpuReport(ON_A_CARD, (entry,))
+    ((_, values, _),) = gpu_page.readme_rows(report)
+    assert values.startswith("resnet50 fp16, batch 128: 20,000 (")
+    assert "mlp" not in values
+    best = gpu_page.best_on_card(report)
+    assert best["mlp"].startswith("fp16, batch 128: 711,111 (")
+    assert best["mlp"].endswith("; rounds far apart")
+    assert best["resnet50"].endswith(")")
 
 
 def test_a_rehearsal_is_never_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import requests.utils
@@ -11,6 +12,7 @@ import requests.utils
 from serving import environment as variables
 from serving import settings
 from serving.errors import UserError
+from serving.repository import PRECISIONS
 
 GOOD = "version: 1\npools:\n  cpu: {urls: ['http://127.0.0.1:8000'], device: cpu}\n"
 
@@ -25,6 +27,10 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
     good = read(tmp_path, GOOD)
     assert good.pools["cpu"].urls == ("http://127.0.0.1:8000",)
     assert good.limits.max_body_bytes == 64 * 2**20
+
+
+def test_a_precision_is_the_same_word_in_settings_as_in_a_repository() -> None:
+    assert get_args(settings.Precision) == PRECISIONS
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,8 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         (GOOD.replace("http://127.0.0.1:8000", "http://x:99999"), "port"),
         (GOOD.replace("['http://127.0.0.1:8000']", "[]"), "pools.cpu.urls"),
         (GOOD + "models: {digits: {variants: {gpuu: fp16}}}\n", "no pool 'gpuu'"),
+        (GOOD + "models: {digits: {variants: {cpu: int9}}}\n", "models.digits.variants.cpu: must be "),
+        (GOOD.replace("device: cpu", "device: cpu, models: [digits]"), "write 'digits-fp32'"),
         (GOOD.replace("cpu: {", "emulated-cpu: {"), "device 'cpu' does not go with this name"),
         (GOOD.replace("device: cpu", "device: emulated"), "device 'emulated' does not go with this name"),
         (
@@ -55,6 +63,8 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         (GOOD.replace("device: cpu", "device: cpu, cold_start_s: -1"), "pools.cpu.cold_start_s"),
         (GOOD + "quotas: {gpus: {pools: [cpuu], max_cards: 1}}\n", "did you mean 'cpu'?"),
         (GOOD + "quotas: {gpus: {pools: [cpu], max_cards: 0}}\n", "less than the 1 that min_replicas"),
+        (GOOD + "warm_nodes: {a: {pools: [cpu, gpuu], max_nodes: 1}}\n", "warm_nodes.a.pools"),
+        (GOOD + "warm_nodes: {a: {pools: [cpu], max_nodes: 1}}\n", "warm_nodes.a.pools"),
         (GOOD + "scaling: {patience: 1}\n", "did you mean 'patience_s'?"),
         (GOOD + "scaling: {max_wakes_per_hour: 0}\n", "scaling.max_wakes_per_hour"),
         (
@@ -76,6 +86,11 @@ def test_a_good_file_is_read_with_defaults(tmp_path: Path) -> None:
         ),
         (GOOD.replace("device: cpu", "device: cpu, batch_buckets: [0]"), "pools.cpu.batch_buckets"),
         ("version: 1\n  pools: [\n", "line 2"),
+        (GOOD + "usage: {place: 'mysql://user:secret@x'}\n", "line 4: usage.place: 'mysql://…'"),
+        (GOOD + "usage: {place: 'redis://x:port'}\n", "line 4: usage.place"),
+        (GOOD + "tenants: {a: {weight: 2}}\n", "line 4: unknown key 'tenants'; it belongs to the control document"),
+        (GOOD + "models: {m: {weight: 2}}\n", "models.m: unknown key 'weight'; it belongs to the control document"),
+        (GOOD + "parity_ratio: true\n", "line 4: parity_ratio"),
         ("- a\n", "expected a mapping"),
     ],
 )

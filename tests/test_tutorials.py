@@ -20,7 +20,10 @@ from tests.command import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 PAGES = ROOT / "docs" / "tutorials"
-THOROUGH = {"scikit-learn"}  # an export of its own: half a minute
+THOROUGH = {
+    "scikit-learn",
+    "first-model",
+}  # an export of its own: half a minute; and what `tandem run` does, tested in tests/local
 PRINTED = {
     "first-model": ["(1, 10)", "tandem-request-id", "tandem-pool: cpu"],
     "images": ['"label":"7","index":7'],

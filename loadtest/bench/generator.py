@@ -23,13 +23,12 @@ from loadtest.bench.command import BenchReport, bench_parser, run_bench
 from loadtest.bench.verdicts import Reach, Verdict, table
 from loadtest.errors import CannotMeasure
 from loadtest.one_run import LOCUSTFILE, generator_cpu_ratio, is_real_time
-from loadtest.processes import ROOT, running
+from loadtest.processes import ROOT
 from loadtest.records import ArmRecord, Load, RunRecord, read_rows
 from loadtest.report.build import summarise_run
-from loadtest.stack import START_S, answers
+from loadtest.stack import quick_server
 from loadtest.target import last_line
 from serving.measure.search import Course, Search
-from serving.ports import free_ports
 
 MODULE = "loadtest.bench.generator"
 AIM_RPS = 2000.0  # of one core
@@ -108,15 +107,10 @@ def _place(pid: int, core: int, *, is_undisturbed: bool) -> None:
 
 def measure(folder: Path, duration_s: float, *, is_undisturbed: bool = False) -> Iterator[Run]:
     """Raises CannotMeasure."""
-    (port,) = free_ports(1)
-    authority = f"127.0.0.1:{port}"
-    server = [sys.executable, "-m", "loadtest.bench.quick_server", "--port", str(port)]
     cores = sorted(os.sched_getaffinity(0))
-    with running(server, folder / "server.log", lambda: answers(authority, "/v2"), START_S) as process:
-        _place(process.pid, cores[-1], is_undisturbed=is_undisturbed)
-        yield from highest(
-            lambda rate_rps: _send(rate_rps, f"http://{authority}", folder, duration_s, cores[0], is_undisturbed)
-        )
+    with quick_server(folder) as server:
+        _place(server.pid, cores[-1], is_undisturbed=is_undisturbed)
+        yield from highest(lambda rate_rps: _send(rate_rps, server.url, folder, duration_s, cores[0], is_undisturbed))
 
 
 def _send(rate_rps: float, url: str, folder: Path, duration_s: float, core: int, is_undisturbed: bool) -> Run:

@@ -65,6 +65,8 @@ class Line(asyncio.Protocol):
     def __init__(self, stall: Stall) -> None:
         self._stall = stall
         self._waiting = b""
+        self._num_skipped = 0  # bytes of a body that are still to come: kept, they would cost more than sending them
+        self._is_inference = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,17 +74,23 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._transport
-        self._waiting += data
-        while (end := self._waiting.find(b"\r\n\r\n")) >= 0:
-            length = _LENGTH.search(self._waiting, 0, end)
-            whole = end + 4 + (int(length[1]) if length else 0)
-            if len(self._waiting) < whole:
+        while data:
+            if self._num_skipped == 0:
+                self._waiting += data
+                if (end := self._waiting.find(b"\r\n\r\n")) < 0:
+                    return
+                length = _LENGTH.search(self._waiting, 0, end)
+                self._num_skipped = int(length[1]) if length else 0
+                self._is_inference = self._waiting.startswith(b"POST")
+                data, self._waiting = self._waiting[end + 4 :], b""
+            rest = data[self._num_skipped :]
+            self._num_skipped = max(0, self._num_skipped - len(data))
+            if self._num_skipped:
                 return
-            is_inference = self._waiting.startswith(b"POST")
-            self._waiting = self._waiting[whole:]
-            if is_inference:
+            if self._is_inference:
                 self._stall.pass_by()
-            self._transport.write(INFERRED if is_inference else DESCRIBED)
+            self._transport.write(INFERRED if self._is_inference else DESCRIBED)
+            data = rest
 
 
 async def serve(port: int, stall: Stall) -> None:

@@ -192,10 +192,12 @@ def _no_cost(claim: Claim, found: Findings, machine: Machine, model: str, *, is_
 
 def _energy_gain(claim: Claim, found: Findings, machine: Machine) -> Iterable[Cell]:
     """Each at the batch size at which it takes least."""
-    reason = NO_COUNTER if machine.cards else f"{NO_CARD}; {NO_COUNTER}"
     for model in claim.models:
         own = _least_joules(found, model, claim.variant, claim.engine)
         other = _least_joules(found, model, claim.against_variant, claim.against_engine)
+        is_other_alone = bool(own) and not other
+        reason = f"no energy counter of the {POOL[claim.against_engine]} is read here" if is_other_alone else NO_COUNTER
+        reason = reason if machine.cards else f"{NO_CARD}; {NO_COUNTER}"
         yield Cell(model, "", apart(other, own) if own and other else _absent(NOT_MEASURED_HERE, reason))
 
 

@@ -22,6 +22,7 @@ from loadtest.claims.values import (
     Bandwidth,
     Cell,
     EngineTime,
+    Price,
     Reading,
     Report,
     Result,
@@ -50,7 +51,7 @@ METHOD = (
 
 def markdown(report: Report) -> str:
     parts = [*(f"- {marked(name)}: {marked(value)}" for name, value in facts(report)), ""]
-    for table in (_answers(report.results), *tables(report)):
+    for table in (answers(report.results), *tables(report)):
         if table.rows:
             lead = [table.lead, ""] if table.lead else []
             parts += [f"## {table.title}", "", *lead, documents.markdown(table.heads, table.rows), ""]
@@ -113,20 +114,23 @@ def lists(report: Report) -> list[tuple[str, list[str]]]:
     ]
     left_out += [f"{name}: {reason}" for name, reason in findings.not_run.items()]
     notes = [f"{result.name}: {result.note}" for result in report.results if result.note]
-    prices = [
-        f"{one.device.upper()}: {one.offer}, {one.currency} {one.per_hour:.4g} an hour for what was used; {one.source}, {one.date}"
-        for one in findings.prices
-    ]
     titles = ("How the claims were taken", "Left out", "Prices", "Method")
-    lines = (notes, list(dict.fromkeys(left_out)), prices, list(METHOD))
+    lines = (notes, list(dict.fromkeys(left_out)), prices(findings.prices), list(METHOD))
     return [(title, some) for title, some in zip(titles, lines, strict=True) if some]
+
+
+def prices(found: Sequence[Price]) -> list[str]:
+    return [
+        f"{one.device.upper()}: {one.offer}, {one.currency} {one.per_hour:.4g} an hour for what was used; {one.source}, {one.date}"
+        for one in found
+    ]
 
 
 def _who(variant: str, engine: str, batch_size: int | None) -> str:
     return f" {variant} on {engine}" if batch_size is None else ""
 
 
-def _answers(results: Sequence[Result]) -> Table:
+def answers(results: Sequence[Result]) -> Table:
     rows = tuple(
         (
             result.says,

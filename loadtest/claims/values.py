@@ -124,6 +124,22 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionTime:
+    """One variant on a card with options of its provider, or in buffers: what `arm` says. Seconds per batch, a median of all turns.
+
+    `ratios`: a plain run's time over this one's, for each round the median of pairs from the same turns; empty for plain runs.
+    """
+
+    model: str
+    variant: str
+    engine: str
+    batch_size: int
+    arm: str
+    median_s: float
+    ratios: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Omission:
     """`batch_size` None: all of them."""
 
@@ -175,6 +191,25 @@ class ServingRates:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedRound:
+    """One turn of one way to a net: rows per second. `arm`: one of ARMS in `loadtest/gpu/served_parts.py`.
+
+    `cores`: process -> cores that it used; `instance_ratio`: the part of the turn in which the model's instance was at work, and
+    `run_rows`: rows of one run of it, both as Triton counts them. None where no Triton was asked.
+    """
+
+    model: str
+    variant: str
+    pool: str
+    batch_size: int
+    arm: str
+    rate: float
+    cores: dict[str, float] = field(default_factory=dict)
+    instance_ratio: float | None = None
+    run_rows: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """What the offer says and the share of it that was measured on."""
 
@@ -197,6 +232,8 @@ class Findings:
     served: tuple[ServingRates, ...] = ()
     prices: tuple[Price, ...] = ()
     energies: tuple[Energy, ...] = ()
+    options: tuple[OptionTime, ...] = ()
+    rounds: tuple[ServedRound, ...] = ()
     not_run: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,11 +22,11 @@ from loadtest.evidence import counts as evidence
 from loadtest.evidence.counts import Counters, Queue, Reading, Scrape
 from loadtest.target import Gateway, triton_names
 from serving.http_client import address
+from serving.measure import energy
 
 PERIOD_S = 0.5
 NVIDIA_SMI_MS = 500
 QUERY = "index,utilization.gpu,power.draw"
-RAPL = Path("/sys/class/powercap")
 SHORT_S = 1.0  # for a port that may be closed to us
 METRICS_PORT = 8002  # Triton's own default, for servers that are not started by `tandem up`
 
@@ -115,8 +114,8 @@ def _meters(gateway: Gateway, tritons: Sequence[str], stack: contextlib.ExitStac
         yield from _cpu_meters([gateway.url], evidence.GATEWAY_CPU_S, with_children=False)
     if gateway.is_local and tritons and all(Gateway(url).is_local for url in tritons):
         yield from _cpu_meters(tritons, evidence.TRITON_CPU_S, with_children=True)
-        if files := rapl_files(RAPL):
-            yield lambda: {evidence.CPU_J: joules(files)}
+        if (counter := energy.of_processor()) is not None:
+            yield lambda: {evidence.CPU_J: counter()}
         if program := shutil.which("nvidia-smi"):
             yield stack.enter_context(nvidia_smi(program))
     elif tritons:
@@ -141,21 +140,6 @@ def cpu_s(processes: Sequence[psutil.Process]) -> float:
     """User and system seconds. Raises psutil.Error once one of them has ended: without it the sum would be another."""
     times = [one.cpu_times() for one in processes]
     return sum(float(t.user + t.system) for t in times)
-
-
-def rapl_files(folder: Path) -> tuple[Path, ...]:
-    """Energy counters of whole processor packages, where they may be read."""
-    found = []
-    for zone in sorted(folder.glob("intel-rapl:*")):
-        with contextlib.suppress(OSError):
-            if (zone / "name").read_text().startswith("package"):
-                int((zone / "energy_uj").read_text())
-                found.append(zone / "energy_uj")
-    return tuple(found)
-
-
-def joules(files: Sequence[Path]) -> float:
-    return sum(int(file.read_text()) for file in files) / 1e6
 
 
 @contextmanager

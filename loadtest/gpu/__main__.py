@@ -16,7 +16,7 @@ from pathlib import Path
 from loadtest.claims.claims_file import read_suite
 from loadtest.claims.command import quick
 from loadtest.errors import CannotMeasure
-from loadtest.gpu import page
+from loadtest.gpu import page, served
 from loadtest.gpu.card import this_card
 from loadtest.gpu.conclusions import CLAIMS
 from loadtest.gpu.ledger import Ledger, Run
@@ -29,6 +29,7 @@ from serving.measure.machine import this_machine, versions
 
 WORK = Path("build/gpu")
 RESULTS = Path("loadtest/gpu/results")
+NOT_COMPILED = "The gateway's scheduling ran as Python, not compiled (make compiled does that)."
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,6 +47,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--stand-in", action="store_true", help="rehearse without a card, with short times: no measurement"
     )
+    parser.add_argument(
+        "--note",
+        action="append",
+        default=[],
+        help="what a reader of the results must know of this machine; as often as needed",
+    )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.stage if name not in NAMES]:
         parser.error(f"there is no stage {unknown[0]}; there are {', '.join(NAMES)}")
@@ -61,7 +68,10 @@ def main(arguments: Sequence[str]) -> int:
         machine = this_machine()
         known = versions() | {"onnxruntime": card.engines["cuda"].version}
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        ledger = Ledger(output, Run(card.facts, machine, known, command, now, card.is_stand_in))
+        carried = options.files / "notes.txt"  # by pack.sh
+        of_files = carried.read_text(encoding="utf-8").splitlines() if carried.exists() else []
+        notes = (*of_files, *options.note, *([] if served.is_compiled() else [NOT_COMPILED]))
+        ledger = Ledger(output, Run(card.facts, machine, known, command, now, card.is_stand_in, notes))
         with Progress() as progress, sigterm_as_interrupt():
             suite = read_suite(CLAIMS)
             setup = Setup(

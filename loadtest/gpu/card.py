@@ -6,7 +6,6 @@ stand-in measures says so, and is never published.
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -16,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.errors import CannotMeasure
-from loadtest.evidence.meters import RAPL, joules, rapl_files
 from loadtest.gpu.libraries import NEEDED
 from serving.decisions.engines import EnginePython
+from serving.measure import energy
 from serving.measure.machine import cards
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -45,11 +44,10 @@ class Card:
     def energy_of(self, engine: str) -> Counter | None:
         """Joules so far of what the engine computes on; None where nothing tells them."""
         if engine == "cpu":
-            files = rapl_files(RAPL)
-            return (lambda: joules(files)) if files else None
+            return energy.of_processor()
         if self.is_stand_in:
             return lambda: STAND_IN_W * time.monotonic()
-        return _nvml_joules()
+        return energy.of_card()
 
 
 def this_card(work: Path, *, is_stand_in: bool) -> Card:
@@ -89,15 +87,3 @@ def _output(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotMeasure(f"{command[0]}: {error}") from None
     return done.stdout
-
-
-def _nvml_joules() -> Counter | None:
-    """The first card's own counter, which begins with its driver."""
-    try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(0)
-        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-    except Exception:  # NVML's errors have no root of their own where it is not installed
-        return None
-    return lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3

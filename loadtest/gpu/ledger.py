@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Literal
 
 from loadtest.claims.values import Findings
 from loadtest.errors import ResultsError
+from loadtest.gpu.served_parts import served_rates
 from serving.documents.reader import parse_document
 from serving.measure.machine import Machine
 
@@ -33,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """On what it is measured. `card`: name, driver and memory."""
+    """On what it is measured. `card`: name, driver and memory. `notes`: what a reader must know."""
 
     card: str
     machine: Machine
@@ -41,6 +43,7 @@ class Run:
     command: str
     started: str  # ISO
     is_stand_in: bool = False
+    notes: tuple[str, ...] = ()
     version: int = 1
 
     @property
@@ -72,13 +75,20 @@ class Report:
     kind: str = "gpu"
 
     @property
+    def command(self) -> str:
+        """The one that measures all of it, whatever commands it came of in turn."""
+        program, *words = shlex.split(self.run.command)
+        stages = dict.fromkeys(entry.stage for entry in self.entries)
+        return shlex.join([program, *stages, *(word for word in words if word.startswith("-"))])
+
+    @property
     def findings(self) -> Findings:
         """Of what was done: what failed a check is believed by nobody."""
         total = Findings()
         for entry in self.entries:
             if entry.outcome == "done":
                 total = total + entry.findings
-        return total
+        return replace(total, served=total.served + served_rates(total.rounds))
 
     def of(self, stage: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.stage == stage)
@@ -107,7 +117,7 @@ class Ledger:
                 f"{folder} has results of {began.card} on {began.machine.processor} with {_words(began.versions)}, this is "
                 f"{run.card} on {run.machine.processor} with {_words(run.versions)}: name another folder with --output"
             )
-        self.run = replace(run, started=began.started)
+        self.run = replace(run, started=began.started, notes=tuple(dict.fromkeys((*began.notes, *run.notes))))
         for line in lines[1:]:
             self._keep(parse_document(line, str(self._file), is_json=True, error=ResultsError).values(Entry))
 

@@ -51,4 +51,7 @@ say "the next run goes on"
 there "loadtest/gpu/run.sh --stand-in" || stop "a stage failed or was not reached"
 head -c "$(wc -c <"$work/before.jsonl")" "$report/ledger.jsonl" | cmp -s - "$work/before.jsonl" || stop "what was measured before was measured again"
 grep -q '"unit": "the card wakes, and is killed", "outcome": "done"' "$report/ledger.jsonl" || stop "the bridge was not crossed"
+if [ -e "$machine/srv/tandem/build/gpu/files/compiled.tar.gz" ]; then
+  grep -q '"arm": "gateway, not compiled"' "$report/ledger.jsonl" || stop "what is compiled was carried, and not used"
+fi
 say "all of it happened as it should"

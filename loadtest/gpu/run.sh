@@ -27,8 +27,10 @@ elif [ -f "$files/engine.txt" ]; then
     "$base" -m venv "$venv" || exit 3
     "$python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$files" --no-deps -r "$files/engine.txt" || exit 3
     "$python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$files" -r "$files/requirements.txt" || exit 3
+    if [ -f "$files/compiled.tar.gz" ]; then tar -C "$venv" -xzf "$files/compiled.tar.gz"; fi
     touch "$venv/complete"
   fi
+  PIP_NO_INDEX=1 PIP_FIND_LINKS=$files "$python" scripts/compile.py # nothing where it is compiled; else it compiles, or says why not
   export TANDEM_WHEELS=$files
 elif [ -x .venv/bin/python ]; then
   python=$PWD/.venv/bin/python

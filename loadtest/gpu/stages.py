@@ -77,7 +77,12 @@ def _run(stage: Stage, setup: Setup, ledger: Ledger, left: Callable[[], None], e
         if ledger.is_done(stage.name, unit.name):
             continue
         setup.say(f"{stage.name}: {unit.name}")
-        entry = _measured(stage, unit, end_s - time.monotonic())
+        try:
+            entry = _measured(stage, unit, end_s - time.monotonic())
+        except KeyboardInterrupt:
+            ledger.add(_late(stage, unit, "the run was interrupted"))
+            left()
+            raise
         ledger.add(entry)
         left()
         if entry.outcome == "failed":
@@ -88,8 +93,8 @@ def _run(stage: Stage, setup: Setup, ledger: Ledger, left: Callable[[], None], e
 
 
 def _measured(stage: Stage, unit: Unit, left_s: float) -> Entry:
-    began, began_s = datetime.now().astimezone().isoformat(timespec="seconds"), time.monotonic()
-    late = Entry(stage.name, unit.name, "not_reached", began, 0.0, note="the stage's time was over")
+    began, began_s = _now(), time.monotonic()
+    late = _late(stage, unit, "the stage's time was over")
     if left_s <= 0:
         return late
     try:
@@ -111,6 +116,14 @@ def _measured(stage: Stage, unit: Unit, left_s: float) -> Entry:
         found.findings,
         "; ".join(wrong) or found.note,
     )
+
+
+def _late(stage: Stage, unit: Unit, why: str) -> Entry:
+    return Entry(stage.name, unit.name, "not_reached", _now(), 0.0, note=why)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _since(began_s: float) -> float:

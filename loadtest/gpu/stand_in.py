@@ -2,13 +2,15 @@
 
     PYTHON stand_in.py [-I] SCRIPT …    runs the script so
 
-Like CUDA it refuses options that it does not know, computes TF32 with 10 bits unless told otherwise, and says float16 for what an FP16 file
-computes. STAND_IN_FAULT has it do wrong on purpose: `falls_back`, `computes_fp32`, `keeps_tf32`, `answers_wrong`, `does_not_start`: a check
-that does not see them checks nothing. Rule: nothing that serves or gates imports this.
+Like CUDA it refuses options that it does not know, computes TF32 with 10 bits unless told otherwise, says float16 for what an FP16 file
+computes, and captures graphs in memory of its own (`stand_in_card.py`). STAND_IN_FAULT has it do wrong on purpose: `falls_back`,
+`computes_fp32`, `keeps_tf32`, `answers_wrong`, `does_not_start`, `replays_nothing`: a check that does not see
+them checks nothing. Rule: nothing that serves or gates imports this.
 """
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import runpy
@@ -21,10 +23,17 @@ import numpy as np
 import onnx
 import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from loadtest.gpu.stand_in_card import Binding, CapturingSession, Card, graph_of
+
+del sys.path[0]
+
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-FAULTS = ("falls_back", "computes_fp32", "keeps_tf32", "answers_wrong", "does_not_start")
+FAULTS = ("falls_back", "computes_fp32", "keeps_tf32", "answers_wrong", "does_not_start", "replays_nothing")
 FAULT = os.environ.get("STAND_IN_FAULT", "")
 OPTIONS = {"use_tf32", "device_id", "prefer_nhwc", "fuse_conv_bias", "cudnn_conv_algo_search", "enable_cuda_graph"}
+OPTIONS |= {"use_ep_level_unified_stream"}
+CARD = Card()
 _Session = ort.InferenceSession
 
 
@@ -42,6 +51,17 @@ class Session(_Session):  # type: ignore[misc, valid-type, unused-ignore]
         self._is_half = any(weight.data_type == onnx.TensorProto.FLOAT16 for weight in weights)
         self._says_cuda = CUDA in given and FAULT != "does_not_start"
         super().__init__(file, options, providers=[CPU])
+        captures = given.get(CUDA, {}).get("enable_cuda_graph") == "1"
+        self._capturing = CapturingSession(super(), CARD, enable_cuda_graph=captures) if CUDA in given else None
+
+    def io_binding(self) -> Any:
+        return self._capturing.io_binding() if self._capturing else super().io_binding()
+
+    def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
+        if not isinstance(binding, Binding) or self._capturing is None:
+            super().run_with_iobinding(binding, options)
+        elif FAULT != "replays_nothing" or graph_of(options) not in self._capturing.graphs:
+            self._capturing.run_with_iobinding(binding, options)
 
     def get_providers(self) -> list[str]:
         return [CUDA, CPU] if self._says_cuda else [CPU]
@@ -76,6 +96,16 @@ def _half(types: dict[str, Any]) -> dict[str, Any]:
     return {"float16" if kind == "float" else kind: shape for kind, shape in types.items()}
 
 
+_exec_module = importlib.machinery.SourceFileLoader.exec_module
+
+
+def _with_runtime(loader: importlib.machinery.SourceFileLoader, module: Any) -> None:
+    """Of our backend, whatever loads CUDA's runtime gets the stand-in's."""
+    _exec_module(loader, module)
+    if hasattr(module, "loaded_runtime"):
+        module.loaded_runtime = lambda: CARD.runtime
+
+
 def main(arguments: list[str]) -> None:
     if FAULT and FAULT not in FAULTS:
         sys.exit(f"STAND_IN_FAULT is {FAULT}, want one of {', '.join(FAULTS)}")
@@ -83,6 +113,8 @@ def main(arguments: list[str]) -> None:
     ort.InferenceSession = Session
     ort.get_available_providers = lambda: [CUDA, CPU]
     ort.preload_dlls = lambda: None
+    ort.OrtValue = CARD.ort.OrtValue
+    importlib.machinery.SourceFileLoader.exec_module = _with_runtime  # type: ignore[assignment, method-assign]
     sys.argv = rest
     sys.path[0] = str(Path(rest[0]).parent)
     runpy.run_path(rest[0], run_name="__main__")

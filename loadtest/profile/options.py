@@ -142,7 +142,7 @@ class ProfileOptions:
 
 
 def times_s(text: str, option: str) -> tuple[float, ...]:
-    """`20ms,50ms`; a number alone is seconds. In rising order, each once. Raises UserError."""
+    """`20ms,50ms`, each with its unit. In rising order, each once. Raises UserError."""
     return tuple(sorted({seconds(word, option, MAX_OBJECTIVE_S) for word in text.split(",")}))
 
 

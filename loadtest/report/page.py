@@ -44,7 +44,7 @@ def render(report: Report) -> str:
         answer=answer(report.arms, load),
         figures_at_once=_figures_at_once(report),
         paragraphs=paragraphs(report.arms, load),
-        payload=_payload(manifest.payload),
+        payload=_payload(manifest.payload, load),
         load_words=_load(load),
         when=datetime.fromisoformat(manifest.started).strftime("%-d %B %Y, %H:%M (UTC%z)"),
         left_out=_left_out(report),
@@ -84,15 +84,20 @@ def _figures_at_once(report: Report) -> list[tuple[str, Value, str]]:
     ]
 
 
-def _payload(payload: Payload) -> str:
+def _payload(payload: Payload, load: Load) -> str:
     distinct = "" if payload.num_distinct is None else f" ({payload.num_distinct:,} distinct)"
     encoding = "JSON" if payload.encoding == "json" else "binary tensors"
-    return f"{payload.what or payload.data}{distinct}, {payload.batch_size} per request as {encoding}"
+    rows = f"{payload.batch_size} per request" + (
+        f", or as many as {Path(load.trace).name} says," if load.trace else ""
+    )
+    return f"{payload.what or payload.data}{distinct}, {rows} as {encoding}"
 
 
 def _load(load: Load) -> str:
     rates = " then ".join(point_label(load, point) for point in load.points)
-    arrivals = f", {ARRIVALS.get(load.arrivals, f'as in {load.trace}')}" if load.kind == "open" else ""
+    arrivals = (
+        f", {ARRIVALS.get(load.arrivals, f'as in {Path(load.trace or str()).name}')}" if load.kind == "open" else ""
+    )
     return (
         f"{load.kind} loop, {rates}{arrivals}; {load.duration_s:g} s per run after {load.warmup_s:g} s of warm-up; "
         f"{load.repeats} repeat{'' if load.repeats == 1 else 's'}, arms in turn"

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,8 +22,8 @@ import orjson
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
 from loadtest.records import Row, write_json, write_rows
-from loadtest.sending.bodies import HEADER_LENGTH, Body, check, signature, top1
-from loadtest.sending.inputs import bodies, named, share
+from loadtest.sending.bodies import HEADER_LENGTH, Body, check, encode, signature, top1
+from loadtest.sending.inputs import batches, bodies, named, share
 from loadtest.target import credentials
 from serving.http_client import Answer, Connection, request_bytes
 
@@ -33,6 +34,7 @@ MAX_ROWS_IN_MEMORY = 400_000
 # A generator that keeps up sleeps between arrivals, many times in this (guess). Linux leaves others 5 % of a core at best, and none where
 # an administrator has switched that off.
 LONGEST_AWAKE_S = 0.5
+BODIES_OF_A_SIZE = 16  # a trace may have many sizes, and each of these bodies is in memory; a guess, not measured
 LONGEST_US = 3_600_000_000
 DIGITS = 3  # of every latency in a histogram
 
@@ -57,6 +59,7 @@ class Task:
     rows: Path | None
     part: int = 0  # of the schedule's: every `num_parts`-th input is this process's, as every such arrival is
     num_parts: int = 1
+    sizes: tuple[int, ...] = ()  # rows of each request of a trace, of all parts
 
     @property
     def end_s(self) -> float:
@@ -73,7 +76,7 @@ class Generator:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.requests = _requests(task)
+        self.requests, self._by_size = _requests(task)
         self.rows: list[Row] = []
         self.latencies = histogram()
         self.num_rows = self.num_scheduled = self.num_dropped = 0
@@ -100,6 +103,13 @@ class Generator:
     @property
     def now_s(self) -> float:
         return time.perf_counter() - self.origin
+
+    def request(self, number: int) -> tuple[bytes, Body]:
+        """The one that is this process's so many-th: of as many rows as the trace's, or as all have."""
+        task, made = self.task, self.requests
+        if self._by_size:
+            made = self._by_size[task.sizes[task.part + number * task.num_parts]]
+        return made[number % len(made)]
 
     def connect(self) -> Connection:
         return Connection(self.task.host, NETWORK_TIMEOUT_S, WANTED)
@@ -171,8 +181,11 @@ def ordinary() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
-def _requests(task: Task) -> list[tuple[bytes, Body]]:
-    """Whole requests, made before the clock starts."""
+def _requests(task: Task) -> tuple[list[tuple[bytes, Body]], dict[int, list[tuple[bytes, Body]]]]:
+    """Whole requests, made before the clock starts; and some of each size that a trace has, where it has another than all.
+
+    What has more rows than there are inputs is sent with all of these.
+    """
     connection = Connection(task.host, NETWORK_TIMEOUT_S)
     answer = connection.send(request_bytes("GET", task.host, f"/v2/models/{task.model}", credentials()))
     connection.close()
@@ -182,12 +195,21 @@ def _requests(task: Task) -> list[tuple[bytes, Body]]:
     given = named(task.data, model, task.encoding, task.seed)
     pins = {k: v for k, v in (("Tandem-Variant", task.variant), ("Tandem-Pool", task.pool)) if v}
     path = f"/v2/models/{task.model}/infer"
-    made = bodies(model, given, task.encoding, task.batch_size)
-    own = share(made, task.part, task.num_parts)
-    return [
-        (request_bytes("POST", task.host, path, {**body.headers, **pins, **credentials()}, body.data), body)
-        for body in own
-    ]
+
+    def whole(made: list[Body]) -> list[tuple[bytes, Body]]:
+        return [
+            (request_bytes("POST", task.host, path, {**body.headers, **pins, **credentials()}, body.data), body)
+            for body in share(made, task.part, task.num_parts)
+        ]
+
+    every = whole(bodies(model, given, task.encoding, task.batch_size))
+    if set(task.sizes) <= {task.batch_size}:
+        return every, {}
+    by_size: dict[int, list[tuple[bytes, Body]]] = {}
+    for size in set(task.sizes):
+        some = islice(batches(model, given, min(size, given.num_inputs)), BODIES_OF_A_SIZE)
+        by_size[size] = whole([encode(model, batch, labels, task.encoding) for batch, labels in some])
+    return every, by_size
 
 
 def dropped(due_s: float, lag_s: float) -> Row:

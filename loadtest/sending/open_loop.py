@@ -49,7 +49,7 @@ class OpenLoop:
 
     def _send(self, number: int, due_s: float) -> None:
         generator = self._generator
-        request, body = generator.requests[number % len(generator.requests)]
+        request, body = generator.request(number)
         connection = self._idle.pop() if self._idle else generator.connect()
         try:
             self._add(sent(connection, request, body.labels, generator.origin, due_s))

@@ -29,6 +29,8 @@ for environment in "$@"; do
   # 6 MB: NumPy's compilers; 11 MB: its tests and those of others.
   rm -rf "$site"/numpy/f2py "$site"/numpy/distutils
   find "$site" -type d -name tests -prune -exec rm -rf {} +
+  # 8 MB: the sources of what is compiled beside them.
+  rm -f "$site"/simdjson/*.h "$site"/simdjson/*.cpp
   # 10 MB: what makes models, not what runs them.
   rm -rf "$site"/onnxruntime/tools "$site"/onnxruntime/transformers "$site"/onnxruntime/quantization "$site"/onnxruntime/datasets
   # 29 MB: the C library, for other programs; Python's module holds its own. 24 MB: OpenVINO's plugins for Intel's GPUs and NPUs.

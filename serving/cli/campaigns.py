@@ -38,6 +38,14 @@ def campaign() -> None:
     help="What a gateway of its own serves, and where the model's tokenizer and preprocessing lie. Default: as `tandem up`.",
 )
 @click.option(
+    "--from-log",
+    "--from-traces",
+    "replayed",
+    type=FILE,
+    help="Send what a gateway's access log, or its OpenTelemetry traces, have of the model, when it came and with as many rows, instead of "
+    "the file's load.",
+)
+@click.option(
     "--only", multiple=True, metavar="NAME", help="This claim alone, of a file of claims; several times for several."
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Short times and few sizes, to try a file of claims.")
@@ -55,6 +63,8 @@ def campaign_run(
             raise UserError("--fail-if is for a load test, and does nothing for a file of claims")
         if as_json:
             raise UserError("--json is for a load test; claims are in claims.json of their results")
+        if options.pop("replayed") is not None:
+            raise UserError("--from-log and --from-traces are for a load test, and do nothing for a file of claims")
         claims = room("loadtest.claims.command")
         sys.exit(
             loadtest(campaigns, lambda: claims.run(claims.ClaimsOptions.of(only=only, is_quick=is_quick, **options)))

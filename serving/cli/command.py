@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -15,6 +16,8 @@ from serving.cli import (
     campaigns,
     cluster,
     completion,
+    control,
+    cost,
     decisions,
     doctor,
     explain,
@@ -57,7 +60,12 @@ for verb in (
     decisions.verdict,
     campaigns.campaign,
     campaigns.compare,
+    cost.cost,
     keys.keys,
+    control.apply,
+    control.diff,
+    control.history,
+    control.undo,
     cluster.cluster,
     completion.completion,
 ):
@@ -66,6 +74,8 @@ for verb in (
 
 def main() -> None:
     """The `tandem` command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without µ or ≤ shows `?` there, and nothing fails for it
+        sys.stdout.reconfigure(errors="replace")
     try:
         check_environment()
         reach_loopback_directly()

@@ -125,11 +125,12 @@ HEADROOM = click.option(
 )
 @click.option("--seed", default=1, show_default=True, type=int, help="Seed of arrivals, cold starts and noise.")
 @click.option("--picture", type=FILE, help="Also draw the run over time into this SVG file.")
+@click.option("--report", type=FILE, help="Also write the answer, the table and the picture into this HTML file.")
 @click.option(
     "--flow",
     is_flag=True,
     default=None,
-    help="By a flow of work instead of requests, with any number of pools: the regret of the scaler, beside HPA, KEDA, Knative.",
+    help="By a flow of work instead of requests: the regret of the scaler, beside HPA, KEDA, Knative.",
 )
 @click.option(
     "--recommend",

@@ -10,12 +10,24 @@ from collections.abc import Mapping, Sequence
 import click
 
 EXAMPLES: Mapping[str, Sequence[str]] = {
+    "tandem apply": (
+        "tandem apply new.yaml --control control.yaml",
+        "tandem apply new.yaml --control redis://redis:6379 --why 'version 3 to 5 %'",
+    ),
+    "tandem cost": (
+        "tandem cost --config tandem.yaml --by tenant,model --since 30d",
+        "tandem cost --config tandem.yaml --since 2026-11-01 --csv",
+    ),
+    "tandem diff": ("tandem diff new.yaml --control redis://redis:6379",),
+    "tandem history": ("tandem history --control control.yaml",),
+    "tandem undo": ("tandem undo --control control.yaml", "tandem undo 7 --control redis://redis:6379"),
     "tandem": ("tandem up", "tandem run sklearn:wine.joblib --data held-out.npz --trust", "tandem doctor"),
     "tandem campaign": ("tandem campaign run loadtest/campaigns/digits.yaml",),
     "tandem campaign report": ("tandem campaign report results/digits-20261125-1200",),
     "tandem campaign run": (
         "tandem campaign run loadtest/campaigns/digits.yaml --duration 10 --repeats 3",
         "tandem campaign run loadtest/campaigns/digits.yaml --fail-if 'p99_s > 0.05'",
+        "tandem campaign run digits-open.yaml --from-log access.jsonl",
         "tandem campaign run loadtest/campaigns/claims.yaml --only int8-suits-cpus --quick",
     ),
     "tandem cluster": ("tandem cluster preflight -n tandem", "tandem cluster status -n tandem"),
@@ -58,6 +70,13 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "tandem logs": ("tandem logs gateway --tail 20", "tandem logs --follow"),
     "tandem models": ("tandem models", "tandem models show digits", "tandem models rm digits-int8"),
     "tandem models history": ("tandem models history digits",),
+    "tandem models mirror": (
+        "tandem models mirror s3://bucket/models /srv/models",
+        "tandem models mirror oci://registry.example.com/team/models:1 /srv/models --once",
+    ),
+    "tandem models pin": ("tandem models pin digits --version 2 --control control.yaml",),
+    "tandem models rollback": ("tandem models rollback digits --control redis://redis:6379",),
+    "tandem models rollout": ("tandem models rollout digits --url http://127.0.0.1:8080 --output report.html",),
     "tandem models rm": ("tandem models rm digits-int8", "tandem models rm wine digits --served"),
     "tandem models show": ("tandem models show digits", "tandem models show digits-int8 --json"),
     "tandem plan": (
@@ -94,7 +113,8 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "tandem": {
         "Bring a model": ("run", "export", "models", "verify"),
         "Serve it": ("up", "status", "logs", "stop", "explain", "doctor", "environment", "gateway", "triton", "keys"),
-        "Decide": ("verdict", "profile", "plan", "simulate"),
+        "Change what answers": ("apply", "diff", "history", "undo"),
+        "Decide": ("verdict", "profile", "plan", "simulate", "cost"),
         "Load-test": ("campaign", "compare"),
         "On Kubernetes": ("cluster",),
     },
@@ -120,19 +140,22 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "How it is served": ("max_batch_size", "queue_delay_us"),
     },
     "tandem up": {
-        "What is served": ("model_repository", "tried", "allow_missing", "may_measure"),
+        "What is served": ("model_repository", "control", "tried", "allow_missing", "may_measure"),
         "By which pools": ("pools", "config", "emulate"),
         "Where": ("host", "port", "grpc_port", "gateways", "is_detached"),
         "To whom": ("keys", "insecure_no_auth", "allowed_hosts", "triton_words"),
     },
     "tandem gateway": {
-        "What it serves": ("config", "model_repository"),
+        "What it serves": ("config", "model_repository", "control"),
         "Where": ("host", "port", "shared_port", "grpc_port", "admin_host", "admin_port", "ready_file"),
         "To whom": ("keys", "insecure_no_auth", "allowed_hosts"),
     },
     "tandem triton": {
         "What is served": ("model_repository", "pool", "engine", "versions", "emulate", "may_measure"),
-        "Where": ("host", "http_port", "grpc_port", "metrics_port", "ready_file", "exit_timeout_s"),
+        "Where": (
+            *("host", "http_port", "grpc_port", "metrics_port", "otel_endpoint"),
+            *("ready_file", "exit_timeout_s", "max_memory_mb"),
+        ),
         "How it computes": (
             *("instances", "threads", "queue_delay_us", "max_batch", "batch_buckets", "bucket_lengths", "cuda_option"),
         ),
@@ -143,6 +166,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "duration_s",
             "warmup_s",
             "repeats",
+            "replayed",
             "model_repository",
             "only",
             "is_quick",
@@ -180,7 +204,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             *("burst_lasting_s", "swing", "seed"),
         ),
         "What is simulated": ("policies", "flow", "recommend", "objective_s", "noise_ratio", "per_second"),
-        "What comes of it": ("picture", "form", "as_json"),
+        "What comes of it": ("report", "picture", "form", "as_json"),
     },
 }
 

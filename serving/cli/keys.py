@@ -47,6 +47,7 @@ def keys() -> None:
     type=click.IntRange(1, 5),
     help="The best Tandem-Priority that counts for it: 1, the highest, to 5.",
 )
+@click.option("--tenant", help="Whose share, quotas and bill its requests count to. Default: its name.")
 @JSON
 def add(
     keys: Path,
@@ -55,6 +56,7 @@ def add(
     models: tuple[str, ...],
     expires: str | None,
     highest_priority: int,
+    tenant: str | None,
     as_json: bool,
 ) -> None:
     """Make a key and print it. It is shown this once: the file holds its SHA-256 alone."""
@@ -67,6 +69,7 @@ def add(
         models=frozenset(models) or None,
         expires=None if expires is None else read_expiry(expires, now),
         highest_priority=highest_priority,
+        tenant=tenant,
     )
     row = _row(added.key, now)
     click.echo(
@@ -87,10 +90,17 @@ def list_keys(keys: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"version": 1, "keys": rows}, indent=2))
         return
-    heads = ["id", "name", "scopes", "models", "priority", "created", "expires", "state"]
+    heads = ["id", "name", "tenant", "scopes", "models", "priority", "created", "expires", "state"]
     lines = [heads]
     for row in rows:
-        cells = [row["id"], row["name"], ",".join(row["scopes"]), _models(row), str(row["highest_priority"])]
+        cells = [
+            row["id"],
+            row["name"],
+            row["tenant"],
+            ",".join(row["scopes"]),
+            _models(row),
+            str(row["highest_priority"]),
+        ]
         lines.append([*cells, row["created"], row["expires"] or "never", row["state"]])
     click.echo(room("serving.documents.tables").columns(lines, align="<" * len(heads)))
 

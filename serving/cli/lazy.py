@@ -69,9 +69,30 @@ def go_on_with(extra: str, *, is_yes: bool) -> NoReturn:
     sys.exit(frameworks.run_there(python, sys.argv[1:]))
 
 
-def repository_at(given: Path | None) -> Path:
+def repository_at(given: Path | str | None, *, is_written: bool = False) -> Path:
+    """Of another place than a folder, what was taken from there. Raises UserError where nothing was, or it is to be written."""
+    if isinstance(given, str):
+        if is_written:
+            raise UserError(f"{given} is read alone: write into a folder, and copy that there")
+        folder: Path = room("serving.export.mirror").local_folder(given, room("serving.local.folders").cache_dir())
+        if not folder.is_dir():
+            raise UserError(f"nothing was taken from {given} yet: `tandem up --model-repository {given}` does")
+        return folder
     path: Path = given or room("serving.repository").default_repository()
     return path
+
+
+def on_stderr(line: str) -> None:
+    click.echo(f"tandem: {line}", err=True)
+
+
+def followed(given: Path | str | None, say: Callable[[str], object] = on_stderr) -> Path | None:
+    """Of another place than a folder, the folder that is kept like it from now on, as long as this process runs."""
+    if not isinstance(given, str):
+        return given
+    mirror, cache = room("serving.export.mirror"), room("serving.local.folders").cache_dir()
+    folder: Path = mirror.followed(given, cache, say)
+    return folder
 
 
 def loadtest(campaigns: Any, work: Callable[[], Any]) -> Any:

@@ -15,7 +15,7 @@ import click
 from serving.cli.help import Verb
 from serving.cli.interrupts import ending_at_once
 from serving.cli.lazy import go_on_with, repository_at, room
-from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, YES, duration_s
+from serving.cli.options import FILE, JSON, LOCAL_REPOSITORY, MODEL_REPOSITORY, YES, duration_s
 from serving.errors import EnvironmentFault, UserError
 from serving.installation import how_to_add
 
@@ -49,7 +49,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Verb)
 @click.argument("source")
-@MODEL_REPOSITORY
+@LOCAL_REPOSITORY
 @click.option("--model", help="Public name of the model. Default: what the source suggests.")
 @click.option(
     "--precision",
@@ -181,7 +181,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @JSON
 def export(
     source: str,
-    model_repository: Path | None,
+    model_repository: Path | str | None,
     is_yes: bool,
     engine_names: tuple[str, ...],
     as_json: bool,
@@ -201,7 +201,7 @@ def export(
     if source.startswith("speed:") and not needs.is_here("onnx"):
         go_on_with(extra, is_yes=is_yes)  # which nets there are is known with onnx alone
     checking = room("serving.export.options")
-    repository = repository_at(model_repository)
+    repository = repository_at(model_repository, is_written=True)
     asked = checking.ExportOptions(source=source, repository=repository, limits=limits or None, **options)
     checking.check(asked)
     if extra is not None:
@@ -264,7 +264,7 @@ def _engines(chosen: tuple[str, ...]) -> Any:
     help="nvidia: also refuse what only Tandem's own backend computes as it should.",
 )
 @JSON
-def verify(model_repository: Path | None, as_json: bool, **options: Any) -> None:
+def verify(model_repository: Path | str | None, as_json: bool, **options: Any) -> None:
     """Recompute every digest and run the gates again.
 
     Exit code 1 if something is not what was proven, 3 if the gates could not be run here.

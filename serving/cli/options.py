@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,30 @@ import click
 FILE = click.Path(path_type=Path)
 
 
+class RepositoryPlace(click.Path):
+    """A folder as a Path, or another place (`s3://BUCKET/PATH`) as text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
 PORT = click.IntRange(1, 65535)
 
 
 MODEL_REPOSITORY = click.option(
     "--model-repository",
-    type=FILE,
+    type=RepositoryPlace(path_type=Path),
     envvar="TANDEM_MODEL_REPOSITORY",
-    help="Model repository. Default: model_repo/ here, else the one that came with Tandem.",
+    help="Model repository: a folder, or s3://BUCKET/PATH, gs://BUCKET/PATH, rclone://REMOTE/PATH, oci://REGISTRY/NAME:TAG "
+    "(docs/models.md). Default: model_repo/ here, else the one that came with Tandem.",
+)
+
+
+LOCAL_REPOSITORY = click.option(
+    "--model-repository",
+    type=RepositoryPlace(path_type=Path),
+    envvar="TANDEM_MODEL_REPOSITORY",
+    help="Model repository, a folder that is written. Default: model_repo/ here, else the one that came with Tandem.",
 )
 
 
@@ -27,24 +44,35 @@ def _note_form(ctx: click.Context, _: click.Parameter, value: str | None) -> Non
 
 
 def _is_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
-    if value and ctx.meta.get("form") == "table":
-        raise click.UsageError("--json and -o table: choose one")
+    if value and ctx.meta.get("form") not in (None, "json"):
+        raise click.UsageError(f"--json and -o {ctx.meta['form']}: choose one")
     return value or ctx.meta.get("form") == "json"
 
 
-def JSON(command: Any) -> Any:  # noqa: N802 - beside the options that are values
-    """`--json`, and as people know it `-o json` or `-o table`."""
+def is_wide() -> bool:
+    """Whether the verb that runs was asked for `-o wide`."""
+    return click.get_current_context().meta.get("form") == "wide"
+
+
+def _printing(forms: Sequence[str], says: str) -> Callable[[Any], Any]:
     form = click.option(
         "-o",
         "form",
-        type=click.Choice(["table", "json"]),
+        type=click.Choice(forms),
         is_eager=True,
         expose_value=False,
         callback=_note_form,
-        help="How to print: in words and tables, or as --json.",
+        help=f"How to print: {says}.",
     )
     whole = click.option("--json", "as_json", is_flag=True, callback=_is_json, help="Print one JSON object.")
-    return whole(form(command))
+    return lambda command: whole(form(command))
+
+
+# `--json`, and as people know it `-o json` or `-o table`; with `-o wide` where a table leaves something out (`is_wide`).
+JSON = _printing(["table", "json"], "in words and tables, or as --json")
+JSON_OR_WIDE = _printing(
+    ["table", "wide", "json"], "in words and tables, with what a table leaves out for want of room, or as --json"
+)
 
 
 YES = click.option(

@@ -15,7 +15,7 @@ import click
 
 from serving.cli.help import Verb
 from serving.cli.lazy import room
-from serving.cli.options import JSON, PORT
+from serving.cli.options import JSON, JSON_OR_WIDE, PORT, is_wide
 from serving.errors import UserError
 
 OF_PORT = click.option("--port", type=PORT, help="Only the one whose clients come to this port. Default: all of them.")
@@ -24,11 +24,11 @@ LOG_POLL_S = 0.2  # nobody reads faster
 
 @click.command(cls=Verb)
 @OF_PORT
-@JSON
+@JSON_OR_WIDE
 def status(port: int | None, as_json: bool) -> None:
     """Show each `tandem up` of this machine: address, gateways, pools, models, logs. Exit code 1 if none serves, or one is not ready.
 
-    Of several gateways one is enough to be ready.
+    Of several gateways one is enough to be ready. Also 1 where a model is to be answered by what nothing serves.
 
     With API keys, TANDEM_API_KEY holds one that may read the status.
     """
@@ -37,11 +37,11 @@ def status(port: int | None, as_json: bool) -> None:
         click.echo(json.dumps({"version": 1, "runs": states}, indent=1))
     else:
         for state in states:
-            for line in _lines(state):
+            for line in _lines(state, is_wide=is_wide()):
                 click.echo(line)
         if not states:
             click.echo("no `tandem up` runs here; start one: tandem up --detach")
-    sys.exit(0 if states and all(state["state"] == "ready" for state in states) else 1)
+    sys.exit(0 if states and all(map(_is_good, states)) else 1)
 
 
 @click.command(cls=Verb)
@@ -148,6 +148,7 @@ def _state(found: Any) -> dict[str, Any]:
         "pid": run.process.pid,
         "began": datetime.fromtimestamp(run.began_s, UTC).isoformat(timespec="seconds"),
         "repository": run.repository,
+        "model_source": None if said is None else said["model_source"],
         "logs": str(found.folder),
         "gateways": [{"url": url, "is_ready": it} for url, it in zip(run.urls, are_ready, strict=True)],
         "pools": None
@@ -157,26 +158,70 @@ def _state(found: Any) -> dict[str, Any]:
                 "state": pool["state"],
                 "num_servers": len(pool["servers"]),
                 "num_alive": sum(bool(server["alive"]) for server in pool["servers"]),
+                "servers": [
+                    {
+                        key: server.get(key)
+                        for key in ("url", "alive", "triton", "in_flight", "variants", "short_of_memory")
+                    }
+                    for server in pool["servers"]
+                ],
             }
             for name, pool in said["pools"].items()
         },
         "models": None
         if said is None
         else {name: [variant["name"] for variant in model["variants"]] for name, model in models.items()},
+        "not_loaded": None if said is None else {it.name: it.reason for it in console.not_loaded(said)},
+        "control": None if said is None else said["control"],
         "untold": why if said is None and why else None,
     }
 
 
-def _lines(state: dict[str, Any]) -> Iterator[str]:
+def _is_good(state: dict[str, Any]) -> bool:
+    return state["state"] == "ready" and not (state["control"] or {}).get("unanswered")
+
+
+def _lines(state: dict[str, Any], *, is_wide: bool) -> Iterator[str]:
     colour = {"ready": "green", "not ready": "yellow", "killed": "red"}[state["state"]]
     yield f"{state['url']}  {click.style(state['state'], fg=colour)}  (process {state['pid']}, since {state['began']})"
-    yield f"  repository: {state['repository']}"
+    source = state["model_source"]
+    like = f", kept like {source['source']}" if source else ""
+    yield f"  repository: {state['repository']}{like}"
+    if source and source["problem"]:
+        yield f"    {source['problem']}; what was taken before stays"
+    for name, reason in source["refused"].items() if source else ():
+        yield f"    not taken: {name}: {reason}"
     for number, gateway in enumerate(state["gateways"] if len(state["gateways"]) > 1 else (), 1):
         yield f"  gateway {number}: {'ready' if gateway['is_ready'] else 'not ready'}, metrics and page: {gateway['url']}"
     for name, pool in (state["pools"] or {}).items():
         yield f"  {name} pool: {pool['state']}, {pool['num_alive']} of {pool['num_servers']} servers answer"
+        for server in pool["servers"] if is_wide else ():
+            said = (
+                f"Triton {server['triton']}, {server['in_flight']} in flight" if server["alive"] else "does not answer"
+            )
+            yield f"    {server['url']}: {said}: {', '.join(server['variants'])}"
+        for server in pool["servers"]:
+            if server["short_of_memory"]:
+                yield f"    {server['url']}: {server['short_of_memory']}"
     for name, variants in (state["models"] or {}).items():
         yield f"  model {name}: {', '.join(variants) or 'not served'}"
+    for name, reason in (state["not_loaded"] or {}).items():
+        yield f"    not served: {name}: {reason}"
+    if (control := state["control"]) is not None:
+        revision = control["revision"]
+        named = (
+            "none yet"
+            if revision is None
+            else f"{revision['number']}-{revision['digest'].removeprefix('sha256:')[:12]}"
+        )
+        problem = f" ({control['problem']})" if control["problem"] else ""
+        yield f"  revision in force: {named}{problem}"
+        for name, shares in control["models"].items():
+            if shares:
+                is_unanswered = name in control.get("unanswered", ())
+                gap = "503: nothing serves it now" if is_unanswered else control["lacks"].get(name)
+                gap = gap or ("" if name in state["models"] else "no server has this model")
+                yield f"    {name}: {', '.join(map(_share, shares))}{f' ({gap})' if gap else ''}"
     if state["untold"]:
         yield f"  pools and models are not told ({state['untold']}); TANDEM_API_KEY may hold a key"
     if state["state"] != "killed":
@@ -184,6 +229,12 @@ def _lines(state: dict[str, Any]) -> Iterator[str]:
     yield f"  logs: {state['logs']}"
     if state["state"] == "killed":
         yield "  it was killed, and serves nothing; `tandem stop` forgets it"
+
+
+def _share(it: dict[str, Any]) -> str:
+    """`version 2 canary 30 %`."""
+    target = room("serving.control.document").target_of(it["version"], it["variant"])
+    return f"{target} {it['arm']}" if it["ratio"] in (0, 1) else f"{target} {it['arm']} {100 * it['ratio']:.3g} %"
 
 
 def _last(file: Path, count: int) -> list[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from serving.cli.control import store_at
 from serving.cli.help import Verb
-from serving.cli.lazy import room
-from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, PORT
+from serving.cli.lazy import followed, on_stderr, room
+from serving.cli.options import FILE, JSON, MODEL_REPOSITORY, PORT, RepositoryPlace
 
 HOST = click.option(
     "--host", default="127.0.0.1", show_default=True, envvar="TANDEM_HOST", help="Address to listen on."
@@ -18,6 +21,12 @@ HOST = click.option(
 NO_AUTH = click.option("--insecure-no-auth", is_flag=True, help="Serve other machines although there are no API keys.")
 GRPC_PORT = click.option(
     "--grpc-port", type=PORT, envvar="TANDEM_GRPC_PORT", help="Port of the v2 protocol over gRPC. Default: none."
+)
+CONTROL = click.option(
+    "--control",
+    metavar="PLACE",
+    envvar="TANDEM_CONTROL",
+    help="The control document: FILE, redis://HOST:PORT or configmap:NAME (docs/rollouts.md).",
 )
 KEYS = click.option("--keys", type=FILE, envvar="TANDEM_KEYS", help="API keys, as `tandem keys` writes them.")
 ALLOWED_HOSTS = click.option(
@@ -63,10 +72,11 @@ NO_MEASURE = click.option(
 @KEYS
 @click.option(
     "--model-repository",
-    type=FILE,
+    type=RepositoryPlace(path_type=Path),
     envvar="TANDEM_MODEL_REPOSITORY",
     help="Where preprocessing, tokenizers and labels of the served models lie: needed for /v1/embeddings and /v1/classify.",
 )
+@CONTROL
 @NO_AUTH
 @ALLOWED_HOSTS
 @click.option("--ready-file", type=FILE, help="File that is made once the gateway listens on all its ports.")
@@ -75,10 +85,12 @@ NO_MEASURE = click.option(
     is_flag=True,
     help="Let other gateways of this user listen on --port and --grpc-port, too; the system shares connections out (SO_REUSEPORT).",
 )
-def gateway(**options: Any) -> None:
+def gateway(control: str | None, **options: Any) -> None:
     """Run the gateway alone, in front of Tritons that run already."""
     serve = room("serving.gateway.serve")
-    sys.exit(serve.run(serve.Options(**options)))
+    options["model_repository"] = followed(options["model_repository"])
+    store = None if control is None else store_at(control)
+    sys.exit(serve.run(serve.Options(**options, control=store)))
 
 
 @click.command(cls=Verb)
@@ -127,6 +139,7 @@ def gateway(**options: Any) -> None:
     help="Give Triton's name and its words for errors to clients that look at texts, as `triton_words` in the file.",
 )
 @KEYS
+@CONTROL
 @NO_AUTH
 @ALLOWED_HOSTS
 @NO_MEASURE
@@ -147,7 +160,11 @@ def up(is_detached: bool, **options: Any) -> None:
     if isinstance(parent, int):
         sys.exit(parent)
     local = room("serving.local.up")
-    sys.exit(local.run(local.UpOptions(**options, parent=parent)))
+    tellers: list[Callable[[str], object]] = [
+        on_stderr
+    ]  # the last one counts: once there is a log, what writes into it
+    options["model_repository"] = followed(options["model_repository"], lambda line: tellers[-1](line))
+    sys.exit(local.run(local.UpOptions(**options, parent=parent, hand_teller=tellers.append)))
 
 
 @click.command(cls=Verb)
@@ -188,7 +205,7 @@ def up(is_detached: bool, **options: Any) -> None:
 @click.option(
     "--batch-buckets",
     metavar="auto|SIZE,…",
-    help="Sizes of batches with buffers of their own; auto: as few as the model's speeds allow. Not measured on a card yet. Default: none.",
+    help="Sizes of batches with buffers of their own; auto: as few as the model's speeds allow. For enable_cuda_graph. Default: none.",
 )
 @click.option(
     "--bucket-lengths",
@@ -207,9 +224,19 @@ def up(is_detached: bool, **options: Any) -> None:
     help="Newest versions of each model to serve beside each other, where they take the same inputs and give the same outputs. Default: 1.",
 )
 @click.option(
+    "--max-memory-mb",
+    type=click.IntRange(64),
+    help="Memory of all its processes past which it is started anew while others answer. Default: 85 % of its container's limit, if any.",
+)
+@click.option(
     "--engine",
     type=click.Choice(["cpu", "openvino", "cuda"]),
     help="Compute everything on this engine, to compare engines. Default: for each variant the one that is fastest here.",
+)
+@click.option(
+    "--otel-endpoint",
+    metavar="URL",
+    help="OpenTelemetry's collector, as http://HOST:4318: Triton's spans of the requests that a gateway traces. Default: none.",
 )
 @click.option(
     "--ready-file",
@@ -220,6 +247,7 @@ def up(is_detached: bool, **options: Any) -> None:
 def triton(**options: Any) -> None:
     """Run one embedded Triton alone, as a container does."""
     local = room("serving.local.triton")
+    options["model_repository"] = followed(options["model_repository"])
     sys.exit(local.run(local.TritonOptions(**options)))
 
 

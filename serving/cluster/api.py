@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,17 @@ from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeCon
 from urllib3 import BaseHTTPResponse, Timeout, disable_warnings
 from urllib3 import exceptions as http
 
-from serving.cluster.client import JSON, ApiError, Client, Query, Unreachable, WriteError, as_object, refuse_for_another
+from serving.cluster.client import (
+    JSON,
+    ApiError,
+    Client,
+    Query,
+    Unreachable,
+    WriteError,
+    as_object,
+    date_s,
+    refuse_for_another,
+)
 from serving.cluster.objects.fields import Object, at, one_line, there_are
 from serving.errors import EnvironmentFault, UserError
 
@@ -121,18 +131,30 @@ class Connection(Client):
                 raise WriteError(what, answer.status, answer.data)
             return as_object(json.loads(answer.data))
 
+    def now_s(self) -> float:
+        with self.guard("its version"):
+            return date_s(self._send("GET", "/version").headers.get("Date"))
+
     def log_lines(self, path: str, query: Query) -> Iterator[str]:
         """Lines as they come, until the log ends or is silent for LOG_SILENCE_S. Raises ApiError 400 where it has not begun."""
-        timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=LOG_SILENCE_S)
         # A log that is silent is no server that is away: a run takes longer than that, and says nothing meanwhile.
         with self.guard("the pod's log"), suppress(http.ReadTimeoutError):
-            answer = self._send("GET", path, query=query, accept=f"{JSON}, */*", timeout=timeout, preload_content=False)
-            try:
-                if answer.status != 200:
-                    raise ApiError(self.server, answer.status, "the pod's log")
-                yield from _lines(answer)
-            finally:
-                answer.close()  # what is still to come of it would block the next question
+            for line in self._lines(path, "the pod's log", query, LOG_SILENCE_S):
+                yield line.decode("utf-8", "replace")
+
+    def lines(self, path: str, what: str, query: Query) -> Generator[bytes]:
+        with self.guard(what):
+            yield from self._lines(path, what, query, READ_TIMEOUT_S)
+
+    def _lines(self, path: str, what: str, query: Query, silence_s: float) -> Iterator[bytes]:
+        timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=silence_s)
+        answer = self._send("GET", path, query=query, accept=f"{JSON}, */*", timeout=timeout, preload_content=False)
+        try:
+            if answer.status != 200:
+                raise ApiError(self.server, answer.status, what)
+            yield from _lines(answer)
+        finally:
+            answer.close()  # what is still to come of it would block the next question
 
     def _send(
         self,
@@ -202,14 +224,13 @@ def certificate_end(pem: str) -> datetime | None:
     return datetime.strptime(text.decode(), form).replace(tzinfo=UTC)
 
 
-def _lines(answer: BaseHTTPResponse) -> Iterator[str]:
+def _lines(answer: BaseHTTPResponse) -> Iterator[bytes]:
     rest = b""
     for chunk in answer.stream(2**16, decode_content=False):
         *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line.decode("utf-8", "replace")
+        yield from whole
     if rest:
-        yield rest.decode("utf-8", "replace")
+        yield rest
 
 
 def _problem(error: Exception) -> tuple[str, str]:

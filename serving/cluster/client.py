@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -112,6 +114,23 @@ class Client(ABC):
     def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:
         """The object as it is then. `kind`: of a patch. `what` completes "refuses …": to scale a deployment. Raises WriteError too."""
 
+    @abstractmethod
+    def lines(self, path: str, what: str, query: Query) -> Generator[bytes]:
+        """Of an answer that goes on, as they come, until the server ends it. To be closed where it is left before."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970 by the server's clock, which all who ask it share."""
+        return time.time()
+
+    def watch(self, path: str, what: str, query: Query) -> Iterator[tuple[str, Object]]:
+        """Kind of event (ADDED, MODIFIED, DELETED, ERROR) and object, until the server ends it (`timeoutSeconds`)."""
+        with closing(self.lines(path, what, {**query, "watch": "true"})) as lines:
+            for line in lines:
+                with self.reading(what):
+                    event = as_object(json.loads(line))
+                    found = str(event["type"]), as_object(event["object"])
+                yield found
+
     def items(
         self, path: str, what: str, parse: Callable[[Object], Value], query: Query | None = None, accept: str = JSON
     ) -> tuple[Value, ...] | None:
@@ -151,6 +170,14 @@ class Client(ABC):
             yield
         except (ValueError, TypeError, AttributeError, LookupError):
             raise UnknownAnswer(self.server, what) from None
+
+
+def date_s(header: str | None) -> float:
+    """Of an answer's `Date`, seconds since 1970; now by this machine's clock where there is none."""
+    try:
+        return parsedate_to_datetime(header or "").timestamp()
+    except ValueError:
+        return time.time()
 
 
 def as_object(it: object) -> Object:
@@ -210,18 +237,36 @@ class ServiceAccount(Client):
         with self.reading(what):
             return as_object(json.loads(answer))
 
+    def now_s(self) -> float:
+        with self._answer("GET", "/version", "for its version", JSON) as answer:
+            return date_s(answer.headers.get("Date"))
+
+    def lines(self, path: str, what: str, query: Query) -> Generator[bytes]:
+        with self._answer("GET", f"{path}?{urlencode(query)}", f"for {what}", JSON) as answer:
+            if answer.status != 200:
+                refuse_for_another(self.host, answer.status, answer.read())
+                raise ApiError(self.host, answer.status, what)
+            yield from answer
+
     def _ask(
         self, method: str, path: str, what: str, accept: str, body: str | None = None, kind: str = JSON
     ) -> tuple[int, bytes]:
         """Status and body."""
+        with self._answer(method, path, what, accept, body, kind) as answer:
+            return answer.status, answer.read()
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, what: str, accept: str, body: str | None = None, kind: str = JSON
+    ) -> Iterator[HTTPResponse]:
+        """To be read in its block."""
         try:
             connection = self._connection()
             try:
                 token = (self.account / "token").read_text().strip()
                 headers = {"Accept": accept, "Authorization": f"Bearer {token}", "User-Agent": "tandem"}
                 connection.request(method, path, body, headers | ({} if body is None else {"Content-Type": kind}))
-                answer = connection.getresponse()
-                return answer.status, answer.read()
+                yield connection.getresponse()
             finally:
                 connection.close()
         except (OSError, HTTPException) as error:  # ssl's errors are OSErrors

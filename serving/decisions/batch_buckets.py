@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from serving.scheduling.curve import Curve
 
-# Of a batch's own time, at most, by padding (guess, not measured: no card has shown what a size costs).
+# Of a batch's own time, at most, by padding (guess, not measured).
 MOST_PADDING_RATIO = 0.25
 
 

@@ -61,20 +61,12 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Servers that all traffic would keep busy on either pool, were it there alone; `…_only` of them can go nowhere else.
-
-    `gpu_unseen` of them at most: by traffic of which nobody knows what it takes there, because the pool was never seen.
-    """
+    """Servers that all traffic would keep busy on either pool, were it there alone; `…_only` of them can go nowhere else."""
 
     cpu: float
     gpu: float
     gpu_only: float = 0.0
     cpu_only: float = 0.0
-    gpu_unseen: float = 0.0
-
-    @property
-    def each(self) -> tuple[float, float, float, float]:
-        return self.cpu, self.gpu, self.gpu_only, self.cpu_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +105,8 @@ def cheapest(load: Load, cpu: Supply, gpu: Supply, max_load_ratio: float = MAX_L
     """
     fleet = partial(with_gpus, load=load, cpu=cpu, gpu=gpu, max_load_ratio=max_load_ratio)
     numbers, most = range(gpu.min_replicas, gpu.max_replicas + 1), fleet(gpu.max_replicas)
+    if len(numbers) == 1:  # as where it is asked what a number of GPUs costs: no search
+        return most
     first = bisect_left(numbers, True, key=lambda n: fleet(n).short <= most.short + EPSILON)
     last = bisect_left(numbers, True, lo=first, key=lambda n: fleet(n).num_cpu <= most.num_cpu)
     order = numbers[first : last + 1]

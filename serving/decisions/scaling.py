@@ -14,6 +14,7 @@ from math import inf
 from serving.decisions.bursts import Needs
 from serving.decisions.demand import NO_DEMAND, Demands, Gateways, Total, total_of, update
 from serving.decisions.sizes import (
+    WARM,
     Change,
     FleetTarget,
     Sizes,
@@ -21,6 +22,7 @@ from serving.decisions.sizes import (
     fleet_changes,
     model_loads,
     next_fleet,
+    not_lower,
     within,
 )
 from serving.scheduling.bridge import WINDOW_S
@@ -72,7 +74,7 @@ def step(
         target, said = _began(now, demands, snapshot, sizes, rules), []
     else:
         target = next_fleet(was, now, demands, sizes, rules)
-        target = _not_lower(was, target) if keeps else target
+        target = not_lower(was, target) if keeps else target
         said = fleet_changes(was, target, demands, sizes, rules)
     return Scaling(now, gateways, target, target.replicas, total.demands, "", keeps, tuple(said))
 
@@ -109,24 +111,11 @@ def _began(now: float, demands: Demands, snapshot: ScalingInput, sizes: Sizes, r
     replicas = {
         name: within(supply, there.get(name, max(ready[name], best[name]))) for name, supply in sizes.supplies.items()
     }
-    needs = {name: it for name, it in snapshot.needs.items() if name in sizes.supplies}
+    known = {*sizes.supplies, *(WARM + name for name in sizes.warm)}
+    needs = {name: it for name, it in snapshot.needs.items() if name in known}
     return FleetTarget(replicas, now, since=dict.fromkeys(sizes.coming, now), needs=needs)
 
 
 def _rested(it: FleetTarget, now: float) -> FleetTarget:
     """Nobody knows what staying as it is costs meanwhile, nor what answers: nothing."""
     return replace(it, at=now, short_s=0.0, low_since={}, waiting={})
-
-
-def _not_lower(was: FleetTarget, new: FleetTarget) -> FleetTarget:
-    """What goes up goes up; what would go down stays as it was and is asked again at the next look."""
-    kept = {name for name, number in new.replicas.items() if number < was.replicas[name]}
-    if not kept:
-        return new
-    return replace(
-        new,
-        replicas={name: was.replicas[name] if name in kept else number for name, number in new.replicas.items()},
-        cost_of_staying=was.cost_of_staying,
-        since={**new.since, **{name: was.since[name] for name in kept if name in was.since}},
-        low_since={**new.low_since, **{name: was.low_since[name] for name in kept if name in was.low_since}},
-    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf
 from typing import Literal
 
@@ -41,12 +42,22 @@ LEAST_GIVE_UP_S = (
 
 
 @dataclass(frozen=True, slots=True)
+class WarmNodes:
+    """Nodes without a server, for whichever of the pools wants one next. `node_start_s`: of a cold start, that one saves."""
+
+    pools: tuple[str, ...]
+    max_nodes: int
+    node_start_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
-    """What can be had of each pool, which of them come and go, and what several may have together."""
+    """What can be had of each pool, which of them come and go, what several may have together, and which nodes may be kept for them."""
 
     supplies: Mapping[str, Supply]
     coming: frozenset[str]
     quotas: tuple[Quota, ...] = ()
+    warm: Mapping[str, WarmNodes] = field(default_factory=dict)
 
 
 GPU_COLD_START_S = 300.0  # a node, a driver, an image of 15 GB, a model; a guess, not measured
@@ -60,6 +71,7 @@ def sizes_of(settings: GatewaySettings) -> Sizes:
         {name: replace(supply_of(name, it), has_gpu=name in coming) for name, it in pools.items()},
         coming,
         tuple(Quota(frozenset(it.pools), it.max_cards) for it in settings.quotas.values()),
+        {name: WarmNodes(it.pools, it.max_nodes, it.node_start_s) for name, it in settings.warm_nodes.items()},
     )
 
 
@@ -109,7 +121,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
-    """Servers wanted now by pool, and what must be remembered until the next look, as in `wake.Target`.
+    """Servers wanted now by pool, and what must be remembered until the next look, what staying as it is has cost
+    (above 0: of having too few cards; below: too many), for how long the demand was more than there is, and past wakes.
 
     `since`: when the number of a pool that comes and goes last changed; `low_since`: since when fewer would do, of a pool that is always
     there.
@@ -125,6 +138,7 @@ class FleetTarget:
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     shortages: tuple[Shortage, ...] = ()
     needs: Mapping[str, tuple[Needs, ...]] = field(default_factory=dict)
+    warm: Mapping[str, int] = field(default_factory=dict)
 
 
 def next_fleet(
@@ -140,7 +154,7 @@ def next_fleet(
     models = model_loads(demands)
     ideal = advised_mix(models, demands, was, sizes, rules)
     best = advised_mix(models, demands, had, replace(sizes, supplies=supplies), rules) if lacking else ideal
-    staying = _with(had, models, supplies, sizes, rules)
+    staying = mix_with(had, models, supplies, sizes, rules)
     worth = _worth(models, supplies, rules)
     known_mixes = {tuple(had[name] for name in sorted(sizes.coming)): staying}
 
@@ -149,7 +163,7 @@ def next_fleet(
         there = {name: min(numbers[name], demands[name].num_ready) for name in sorted(sizes.coming)}
         key = tuple(there.values())
         if key not in known_mixes:
-            known_mixes[key] = _with(there, models, supplies, sizes, rules)
+            known_mixes[key] = mix_with(there, models, supplies, sizes, rules)
         return known_mixes[key]
 
     passed_s = max(0.0, now - old.at)
@@ -209,7 +223,7 @@ def next_fleet(
             )
             wanted[name] = next(kept, enough[name])
     elif next_one := _next_to_price(now, old.at, needs, was, supplies, sizes.coming):
-        with_it = _with(
+        with_it = mix_with(
             {**{it: was[it] for it in sizes.coming}, next_one: was[next_one] + 1}, models, supplies, sizes, rules
         )
         idle = max(0.0, with_it.price_per_hour - best.price_per_hour) / HOUR_S
@@ -229,6 +243,7 @@ def next_fleet(
         name: _steady(now, was[name], bridging[name], name in low_since, needs.get(name, ()), supply, rules)
         for name, supply in steady.items()
     }
+    needs, warm = _warm_nodes(needs, now, ideal, wanted, sizes, rules)
     changed = [name for name in sizes.coming if wanted[name] != old.replicas[name]]
     if changed:
         cost = short_s = 0.0
@@ -243,7 +258,44 @@ def next_fleet(
         waiting,
         shortages,
         needs,
+        warm,
     )
+
+
+WARM = "warm-"  # before the name of nodes that are kept, among pools' names
+
+
+def _warm_nodes(
+    needs: Mapping[str, tuple[Needs, ...]],
+    now: float,
+    ideal: Mix,
+    wanted: Mapping[str, int],
+    sizes: Sizes,
+    rules: ScalingRules,
+) -> tuple[Mapping[str, tuple[Needs, ...]], dict[str, int]]:
+    """How many nodes to keep beyond those of the servers that are wanted: as long as the bursts of all their pools together say that it
+    costs less than to start one."""
+    warm = {}
+    for name, it in sizes.warm.items():
+        supplies = {pool: sizes.supplies[pool] for pool in it.pools}
+        needed, had = (
+            sum(cards(numbers[pool], supply) for pool, supply in supplies.items())
+            for numbers in (ideal.replicas, wanted)
+        )
+        needs = observe(needs, now, {WARM + name: needed}, rules.max_bursts)
+        idle = min(supply.price_per_hour for supply in supplies.values()) / HOUR_S
+        rates = [need.rate for pool in it.pools for need in needs.get(pool, ()) if need.rate is not None]
+        known = needs.get(WARM + name, ())[had : had + it.max_nodes]
+        warm[WARM + name] = 0
+        for need in known:
+            if not need.is_known or need.last_at is None or not rates:
+                break
+            costing = replace(need, rate=max(rates), idle=idle)
+            keep_s = habit(costing, 0.0, it.node_start_s, rules.change_ratio * idle * it.node_start_s).keep_s
+            if keep_s <= QUIET_S or now - need.last_at >= keep_s:
+                break
+            warm[WARM + name] += 1
+    return needs, warm
 
 
 PRICED_EVERY_S = 10.0  # what a pool's next server would cost that is not needed now
@@ -355,7 +407,10 @@ def _idled(
 
 
 def _place(needs: Mapping[str, tuple[Needs, ...]], name: str, at: int) -> Needs:
-    known = needs.get(name, ())
+    return _at(needs.get(name, ()), at)
+
+
+def _at(known: Sequence[Needs], at: int) -> Needs:
     return known[at] if at < len(known) else Needs()
 
 
@@ -391,16 +446,10 @@ def _steady_needs(
 def _steady(
     now: float, was: int, needed: int, is_held: bool, known: Sequence[Needs], supply: Supply, rules: ScalingRules
 ) -> int:
-    """Of a pool that is always there: as many as are needed, at once, and as long as prices or its bursts say."""
+    """Of a pool that is always there: as many as are needed, once bursts lasted as long as pays, and as long as prices or bursts say."""
     if needed >= was:
-        late = (
-            at
-            for at in range(was, needed)
-            if at < len(known)
-            and all(length < supply.cold_start_s for length in known[at].lengths)  # none came in time so far
-            and not _has_lasted(True, now, known[at], supply, 0.0, rules)
-        )
-        needed = next(late, needed)
+        early = (at for at in range(was, needed) if not _has_lasted(True, now, _at(known, at), supply, 0.0, rules))
+        needed = next(early, needed)
     else:
         kept = (
             at + 1
@@ -430,6 +479,20 @@ def _low_since(
     return {name: since for name, since in low.items() if now - since < max(holds_s[name], steady[name].min_billing_s)}
 
 
+def not_lower(was: FleetTarget, new: FleetTarget) -> FleetTarget:
+    """What goes up goes up; what would go down stays as it was and is asked again at the next look."""
+    kept = {name for name, number in new.replicas.items() if number < was.replicas[name]}
+    if not kept:
+        return new
+    return replace(
+        new,
+        replicas={name: was.replicas[name] if name in kept else number for name, number in new.replicas.items()},
+        cost_of_staying=was.cost_of_staying,
+        since={**new.since, **{name: was.since[name] for name in kept if name in was.since}},
+        low_since={**new.low_since, **{name: was.low_since[name] for name in kept if name in was.low_since}},
+    )
+
+
 def within(supply: Supply, number: int) -> int:
     return min(max(number, supply.min_replicas), supply.max_replicas)
 
@@ -451,7 +514,11 @@ def model_loads(demands: Demands) -> list[ModelLoad]:
 def advised_mix(
     models: Sequence[ModelLoad], demands: Demands, was: Mapping[str, int], sizes: Sizes, rules: ScalingRules
 ) -> Mix:
-    """The cheapest mix; of a pool that nobody has seen one server, or as many as are needed for sure, as in `wake.advised`."""
+    """The cheapest mix; of a pool that nobody has seen one server, or as many as are needed for sure.
+
+    One of it is also had where it would save money if it took all of which nobody knows: by the upper bound it never would, and nobody
+    would ever find out. It goes again when it is known and does not.
+    """
     unseen = [name for name in sizes.supplies if name in sizes.coming and demands[name].unseen_replicas > 0]
 
     quotas = _allowing(sizes.supplies, sizes.quotas)
@@ -494,7 +561,7 @@ def _known(demand: Demand) -> Demand:
 NEXT_TO_NOTHING = 1e-6  # of a server: it runs there, so it is not nothing
 
 
-def _with(
+def mix_with(
     coming: Mapping[str, int],
     models: Sequence[ModelLoad],
     supplies: Mapping[str, Supply],
@@ -503,10 +570,14 @@ def _with(
 ) -> Mix:
     """So many servers of the pools that come and go, and of the others as many as carry the rest for the least money."""
     fixed = {
-        name: replace(supply, min_replicas=coming[name], max_replicas=coming[name]) if name in sizes.coming else supply
-        for name, supply in supplies.items()
+        name: _exactly(supply, coming[name]) if name in sizes.coming else supply for name, supply in supplies.items()
     }
     return cheapest_mix(models, fixed, _allowing(fixed, sizes.quotas), rules.max_load_ratio)
+
+
+@lru_cache(maxsize=256)  # a look asks for the same few numbers as the one before
+def _exactly(supply: Supply, num_servers: int) -> Supply:
+    return replace(supply, min_replicas=num_servers, max_replicas=num_servers)
 
 
 def _allowing(supplies: Mapping[str, Supply], quotas: Iterable[Quota]) -> tuple[Quota, ...]:
@@ -582,7 +653,7 @@ def fleet_changes(
     if not changed:
         return []
     models, lacking = model_loads(demands), [it.pool for it in new.shortages]
-    is_short = _with(old.replicas, models, sizes.supplies, sizes, rules).short > EPSILON
+    is_short = mix_with(old.replicas, models, sizes.supplies, sizes, rules).short > EPSILON
     quotas = _allowing(sizes.supplies, sizes.quotas)
     by_upper_bounds = cheapest_mix(models, sizes.supplies, quotas, rules.max_load_ratio).replicas
     found = []

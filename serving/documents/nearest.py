@@ -11,6 +11,9 @@ CUTOFF = 0.6  # of difflib's 0..1, its own default
 def closest(word: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
     """The known word that is most like this one in any case of letters; None where none is at least `cutoff` alike."""
     spelling = {name.lower(): name for name in known}
+    with_unit = [name for name in spelling if name.startswith(f"{word.lower()}_")]
+    if word.lower() not in spelling and len(with_unit) == 1:  # `rate` is rather `rate_rps` than `trace`
+        return spelling[with_unit[0]]
     matches = difflib.get_close_matches(word.lower(), spelling, n=1, cutoff=cutoff)
     return spelling[matches[0]] if matches else None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -24,6 +24,7 @@ from serving.errors import UserError
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]  # names and positions from the top of a document down
+Part = tuple[Place, Any, Any]  # of a document: its place, its schema, and its data
 _MAX_QUOTED = 60  # letters of a wrong value in a message
 
 
@@ -44,23 +45,27 @@ class Document:
     root: yaml.Node | None = None  # of YAML
     error: Callable[[str], Exception] = field(default=UserError)
 
-    def values(self, schema: type[T], *, strict: bool = True, quote: bool = True) -> T:
+    def values(
+        self, schema: type[T], *, strict: bool = True, quote: bool = True, elsewhere: Mapping[str, str] | None = None
+    ) -> T:
         """The document as an instance of `schema`.
 
         `strict` False also takes a number or a flag that is written as text. `quote` False keeps wrong values, which may be secrets, out
-        of messages. Raises `error`, UserError unless it was chosen otherwise.
+        of messages. `elsewhere`: of names that another file has, which one. Raises `error`, UserError unless it was chosen otherwise.
         """
         form: Any = schema
         if (known := _fields(form)) is not None and not isinstance(self.data, dict):
             raise self.wrong((), f"expected a mapping with {', '.join(known)}")
-        if isinstance(self.data, dict) and isinstance(version := self.data.get("version"), bool):
-            raise self.wrong(("version",), f"must be a whole number, not {version}")
         for place, number in _not_finite(self.data):
             raise self.wrong(place, f"must be a number, not {_quoted(number)}")
-        for place, names in _unknown_names(schema, self.data):
-            raise self.wrong(
-                place, f"unknown key {_quoted(place[-1])}{nearest(_cut(str(place[-1])), names)}", at_key=True
-            )
+        parts = list(_parts(schema, self.data))
+        for place, names in _unknown_names(parts):
+            name = str(place[-1])
+            other = (elsewhere or {}).get(name)
+            meant = nearest(_cut(name), names) if other is None else f"; it belongs to {other}"
+            raise self.wrong(place, f"unknown key {_quoted(name)}{meant}", at_key=True)
+        for place, flag, kind in _flags_for_numbers(parts):
+            raise self.wrong(place, f"must be {kind}, not {str(flag).lower()}")
         try:
             made: T = _adapter(form).validate_json(json.dumps(self.data), strict=strict)
             return made
@@ -239,26 +244,48 @@ def _not_finite(data: Any, place: Place = ()) -> Iterator[tuple[Place, float]]:
         yield from _not_finite(value, (*place, name))
 
 
-def _unknown_names(schema: Any, data: Any, place: Place = ()) -> Iterator[tuple[Place, list[str]]]:
+def _unknown_names(parts: list[Part]) -> Iterator[tuple[Place, list[str]]]:
     """Names in the data that no field of the schema has, with those that it has there."""
+    for place, at, value in parts:
+        if isinstance(value, dict) and (known := _fields(_form(at, value))) is not None:
+            yield from (((*place, name), list(known)) for name in value if name not in known)
+
+
+def _flags_for_numbers(parts: list[Part]) -> Iterator[tuple[Place, bool, str]]:
+    """`true` and `false` where a number is to stand, and what kind of one: pydantic takes them for 1 and 0 unless it is strict."""
+    for place, at, value in parts:
+        if isinstance(value, bool) and bool not in (kinds := _kinds(at)) and kinds & {int, float}:
+            yield place, value, "a number" if float in kinds else "a whole number"
+
+
+def _parts(schema: Any, data: Any, place: Place = ()) -> Iterator[Part]:
+    """The data and all that is in them; what has an unknown name is left out."""
+    yield place, schema, data
+    if not isinstance(data, dict | list):
+        return
     schema = _form(schema, data)
     if isinstance(data, dict):
         known = _fields(schema)
-        if known is None:
-            of_value = get_args(schema)[-1] if get_args(schema) else Any
-            for name, value in data.items():
-                yield from _unknown_names(of_value, value, (*place, name))
-            return
-        for name in data:
-            if name not in known:
-                yield (*place, name), list(known)
+        of_value = get_args(schema)[-1] if get_args(schema) else Any
         for name, value in data.items():
-            yield from _unknown_names(known[name], value, (*place, name))
-    elif isinstance(data, list):
+            if known is None or name in known:
+                yield from _parts(of_value if known is None else known[name], value, (*place, name))
+    else:
         inner = [argument for argument in get_args(schema) if argument is not Ellipsis]
         for index, value in enumerate(data):
             if inner:
-                yield from _unknown_names(inner[min(index, len(inner) - 1)], value, (*place, index))
+                yield from _parts(inner[min(index, len(inner) - 1)], value, (*place, index))
+
+
+def _kinds(schema: Any) -> set[Any]:
+    """The types that a value may have."""
+    while get_origin(schema) is Annotated:
+        schema = get_args(schema)[0]
+    if get_origin(schema) is Literal:
+        return {type(value) for value in get_args(schema)}
+    if get_origin(schema) in (Union, types.UnionType):
+        return set().union(*map(_kinds, get_args(schema)))
+    return {schema}
 
 
 def _form(schema: Any, data: Any) -> Any:

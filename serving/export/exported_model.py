@@ -73,6 +73,21 @@ def filled(values: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
     return whole
 
 
+def as_long(
+    ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]]
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Returns both with the shorter rows filled up with zeros, as `in_batches` does; outputs of other ranks stay as they are."""
+    pairs = [_both_as_long(a, b) for a, b in zip(ours, theirs, strict=True)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _both_as_long(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    if a.ndim != b.ndim or len(a) != len(b):
+        return a, b
+    shape = tuple(map(max, a.shape, b.shape))
+    return filled(a, shape), filled(b, shape)
+
+
 DEFAULT_OPSET = 18  # the exporter's native one, and every Triton since 24.10 reads it
 DEFAULT_MAX_BATCH_SIZE = 32  # guess, not measured: where a small net's throughput stops growing
 

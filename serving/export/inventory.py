@@ -16,6 +16,7 @@ from serving.documents.nearest import nearest
 from serving.errors import UserError
 from serving.measure.machine import processor_key
 from serving.repository import GATE_DATA_FILE, NOTHING, Gate, PoolGate, Repository, Speed, Variant
+from serving.repository.layout import earlier_version
 
 VERSION = 1
 
@@ -64,6 +65,10 @@ class Models:
     )  # by a CPU pool of this machine, though their gate allows them -> why
     gateways: tuple[str, ...] = ()
     account: tuple[Mapping[str, Any], ...] = ()
+    answers: tuple[Mapping[str, Any], ...] = ()  # what a model's requests go to, by each gateway: an entry for each arm
+    kept: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # variant -> earlier versions whose files are here
 
     def of(self, name: str) -> Models:
         """What there is of a model, or of one variant. Raises UserError where there is nothing."""
@@ -80,6 +85,8 @@ class Models:
             unreadable={name: self.unreadable[name]} if name in self.unreadable else {},
             left_out={row.name: self.left_out[row.name] for row in rows if row.name in self.left_out},
             account=tuple(entry for entry in self.account if name in (entry["model"], entry["name"])),
+            answers=tuple(entry for entry in self.answers if entry["model"] in {row.model for row in rows}),
+            kept={row.name: self.kept[row.name] for row in rows if row.name in self.kept},
         )
 
 
@@ -101,7 +108,18 @@ def models(path: Path, known: SpeedLookup | None = None, left_out: LeftOut | Non
     rows = tuple(_row(variant, _speeds(variant, processor, speeds), here, kept) for variant in variants)
     cards = sorted({speed.processor for row in rows for speed in row.speed if POOL[speed.engine] == "gpu"})
     lacking = left_out(variants) if left_out else {}
-    return Models(VERSION, str(path), processor, tuple(cards), rows, tuple(repository.ungated()), unreadable, lacking)
+    ungated = tuple(repository.ungated())
+    return Models(
+        VERSION, str(path), processor, tuple(cards), rows, ungated, unreadable, lacking, kept=_kept_versions(variants)
+    )
+
+
+def _kept_versions(variants: Sequence[Variant]) -> dict[str, tuple[int, ...]]:
+    found = {
+        it.name: sorted({int(path.split("/")[0]) for path in it.record.files if earlier_version(path, it.record)})
+        for it in variants
+    }
+    return {it.name: own for it in variants if (own := tuple(n for n in found[it.name] if it.has_files_of(n)))}
 
 
 def _speeds(variant: Variant, processor: str, known: Mapping[tuple[str, str], Sequence[Speed]]) -> tuple[Speed, ...]:
@@ -154,7 +172,7 @@ def history(path: Path, name: str) -> list[Version]:
     variant = repository.variant(name if name in names or f"{name}-{BASELINE}" not in names else f"{name}-{BASELINE}")
     records = [variant.record, *variant.earlier()]
     states = {
-        record.model_version: "kept" if record.model_file in variant.record.files else "proof only"
+        record.model_version: "kept" if variant.has_files_of(record.model_version) else "proof only"
         for record in records
     }
     states[variant.record.model_version] = "newest"

@@ -20,16 +20,31 @@ from serving.export.inventory import Models, VariantRow, Version
 from serving.repository import PRECISIONS, STAND_IN, UNTRAINED, Speed
 
 COLUMNS = ("model", "version", "task", "variants", "accuracy", "speed here", "size", "age", "state")
+WIDE_COLUMNS = (
+    "variant",
+    "version",
+    "task",
+    "proof (FP32)",
+    "speed against FP32",
+    "size",
+    "created",
+    "pools",
+    "digest",
+    "source",
+)
 VARIANT_COLUMNS = ("variant", "proof (FP32)", "size", "pools", "speed against FP32", "digest")
 HISTORY_COLUMNS = ("variant", "version", "created", "accuracy", "digest", "state", "source")
 MAX_CHECKS = 3  # of a gate: the headline first, all of them are in the JSON
 WIDTH = 180  # holds a row of every model that Tandem can build; a narrower terminal wraps
 
 
-def show(models: Models, *, as_json: bool) -> None:
-    """A row for each model."""
+def show(models: Models, *, as_json: bool, is_wide: bool = False) -> None:
+    """A row for each model; `is_wide`: for each variant, with all that is known of it."""
     if as_json:
         _print_json(models)
+        return
+    if is_wide:
+        _show_wide(models)
         return
     console, table = _console(models), _table(COLUMNS)
     of_model: dict[str, list[VariantRow]] = {}
@@ -51,6 +66,28 @@ def show(models: Models, *, as_json: bool) -> None:
         )
     console.print(table)
     _print_below(console, models)
+
+
+def _show_wide(models: Models) -> None:
+    console, table = _console(models), _table(WIDE_COLUMNS)
+    for row in models.variants:
+        said = (row.name, str(row.model_version), row.task, proof(row, None))
+        speed = _speed(row, has_cards=len(models.cards) > 1)
+        table.add_row(*said, speed, size(row.size_bytes), row.created, _pools(row), row.digest, row.source)
+    _print_whole(console, table)
+    _print_below(console, models)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Every cell whole: lines may be longer than the terminal."""
+    console.width = console.measure(table, options=console.options.update(width=100_000)).maximum
+    console.print(table)
+
+
+def _pools(row: VariantRow) -> str:
+    return "\n".join(
+        f"{pool} {given.status}{f' ({given.engine})' if given.is_loadable else ''}" for pool, given in row.pools.items()
+    )
 
 
 def fastest(rows: Iterable[VariantRow], processor: str) -> str:
@@ -92,30 +129,42 @@ def state(models: Models, rows: Iterable[VariantRow]) -> str:
     newer = (entry for entry in told if int(entry["version"]) > int(served.get(entry["name"], entry["version"])))
     others |= {f"{entry['variant']} version {entry['version']} {_words(entry)}" for entry in newer}
     if told:
-        return ", ".join((["served"] if served else ["not served"]) + sorted(others))
+        by_document = [it for it in models.answers if it["model"] == rows[0].model and it["arm"] != "newest"]
+        arms = sorted({_arm(it) for it in by_document})
+        return ", ".join((["served"] if served else ["not served"]) + arms + sorted(others))
     if models.gateways:
         return "not served"
     return UNTRAINED if rows[0].is_untrained else "ungated" if rows[0].is_ungated else "proven"
+
+
+def _arm(answer: Mapping[str, Any]) -> str:
+    """`pinned to version 2 as int8`, or `canary 5 %: version 3`."""
+    version = [] if answer["version"] is None else [f"version {answer['version']}"]
+    target = " as ".join([*version, *([answer["variant"]] if answer["variant"] else [])]) or "newest version"
+    return (
+        f"pinned to {target}"
+        if answer["arm"] == "pinned"
+        else f"{answer['arm']} {100 * answer['ratio']:.3g} %: {target}"
+    )
 
 
 def _words(entry: Mapping[str, Any]) -> str:
     return str(entry["state"]).replace("_", " ")
 
 
-def show_one(models: Models, *, as_json: bool) -> None:
-    """A row for each variant of what `Models.of` found."""
+def show_one(models: Models, *, as_json: bool, is_wide: bool = False) -> None:
+    """A row for each variant of what `Models.of` found; `is_wide`: with all checks of the gate and the whole digest."""
     if as_json:
         _print_json(models)
         return
     console, table = _console(models), _table(VARIANT_COLUMNS)
     for row in models.variants:
-        pools = "\n".join(
-            f"{pool} {given.status}{f' ({given.engine})' if given.is_loadable else ''}"
-            for pool, given in row.pools.items()
-        )
         speed = _speed(row, has_cards=len(models.cards) > 1)
-        table.add_row(row.name, proof(row), size(row.size_bytes), pools, speed, row.digest[:12])
-    console.print(table)
+        digest = row.digest if is_wide else row.digest[:12]
+        table.add_row(
+            row.name, proof(row, None if is_wide else MAX_CHECKS), size(row.size_bytes), _pools(row), speed, digest
+        )
+    _print_whole(console, table) if is_wide else console.print(table)
     for row in models.variants:
         served = "in batches of one" if row.max_batch_size < 2 else f"in batches of up to {row.max_batch_size}"
         kept = "" if row.is_data_kept else "; what it was judged on was not kept"
@@ -125,8 +174,14 @@ def show_one(models: Models, *, as_json: bool) -> None:
             f"{row.name}: version {row.model_version} of {row.created}, {row.task}, {served}, from {row.source}{kept}{stand_in}",
             markup=False,
         )
+    for answer in models.answers:
+        console.print(f"{answer['model']}: {_arm(answer)} at {answer['gateway']}", markup=False)
+    for name, versions in models.kept.items():
+        listed = ", ".join(map(str, versions))
+        console.print(f"{name}: the files of version {listed} are kept beside the newest", markup=False)
     for entry in models.account:
         reason = f": {entry['reason']}" if entry["reason"] else ""
+        reason += f", products in {entry['dtype']}" if entry.get("dtype") else ""
         console.print(
             f"{entry['name']}: version {entry['version']} {_words(entry)} on pool {entry['pool']} at {entry['gateway']}{reason}",
             markup=False,
@@ -134,8 +189,8 @@ def show_one(models: Models, *, as_json: bool) -> None:
     _print_below(console, models, with_account=False)
 
 
-def show_history(model: str, versions: Iterable[Version], *, as_json: bool) -> None:
-    """Of a model's FP32, or of one variant, the newest first."""
+def show_history(model: str, versions: Iterable[Version], *, as_json: bool, is_wide: bool = False) -> None:
+    """Of a model's FP32, or of one variant, the newest first; `is_wide`: with all checks and whole digests."""
     versions = list(versions)
     if as_json:
         print(
@@ -146,17 +201,17 @@ def show_history(model: str, versions: Iterable[Version], *, as_json: bool) -> N
         return
     console, table = Console(highlight=False, soft_wrap=True, width=WIDTH), _table(HISTORY_COLUMNS)
     for each in versions:
-        checks = [f"{check.metric} {check.value:.4g}" for check in each.gate.checks[:1]]
+        checks = [f"{check.metric} {check.value:.4g}" for check in each.gate.checks[: None if is_wide else 1]]
         table.add_row(
             each.name,
             str(each.model_version),
             each.created,
-            "".join(checks) or each.gate.basis,
-            each.digest[:12],
+            "\n".join(checks) or each.gate.basis,
+            each.digest if is_wide else each.digest[:12],
             each.state,
             each.source,
         )
-    console.print(table)
+    _print_whole(console, table) if is_wide else console.print(table)
 
 
 def _print_json(models: Models) -> None:
@@ -197,14 +252,14 @@ def measured_on(models: Models) -> str:
     return " and ".join((models.processor, *models.cards))
 
 
-def proof(row: VariantRow) -> str:
+def proof(row: VariantRow, max_checks: int | None = MAX_CHECKS) -> str:
     """Renders what every reader has to see first: a number with FP32's beside it, or that there is none."""
     if row.is_untrained:
         return UNTRAINED
     if row.is_ungated:
         return "ungated: no proof"
     lines = []
-    for check in row.gate.checks[:MAX_CHECKS]:
+    for check in row.gate.checks[:max_checks]:
         beside = "" if check.reference is None else f" ({check.reference:.4f})"
         lines.append(f"{check.metric} {check.value:.4g}{beside}")
     return "\n".join(lines)

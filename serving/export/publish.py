@@ -150,11 +150,9 @@ def _write_all(repository: Path, publications: Sequence[Publication], num_kept: 
     names, journal = [record.name for record, _ in publications], repository / JOURNAL_FILE
     check_replaceable(repository, names)
     try:
-        made = {record.name: _prepare(repository, record, files, num_kept) for record, files in publications}
-        _write_journal(repository, made)
-        for name in names:
-            _replace(repository / name, repository / f".{name}.new")
-        journal.unlink()
+        _change_places(
+            repository, {record.name: _prepare(repository, record, files, num_kept) for record, files in publications}
+        )
     except KeyboardInterrupt:
         _recover(repository)  # with a journal, the few renames that are left; without one, nothing has changed places
         raise
@@ -163,6 +161,38 @@ def _write_all(repository: Path, publications: Sequence[Publication], num_kept: 
     finally:
         if not journal.exists():
             _remove_unfinished(repository)
+
+
+def _change_places(repository: Path, made: Mapping[str, str]) -> None:
+    """`made`: variant -> SHA-256 of its new record, in its hidden folder, or REMOVED."""
+    _write_journal(repository, made)
+    for name, digest in made.items():
+        if digest == REMOVED:
+            _remove(repository / name)
+        else:
+            _replace(repository / name, repository / f".{name}.new")
+    (repository / JOURNAL_FILE).unlink()
+
+
+def replace_all(repository: Path, changes: Mapping[str, Path | None]) -> None:
+    """Puts whole folders of variants (name -> folder, on the same disk) in place of those that are there, or takes them out (None).
+
+    All of them or none, as `publish_all` does; no other process writes these models meanwhile.
+    """
+    check_replaceable(repository, list(changes))
+    with writing(repository), _locked(repository):
+        try:
+            made = dict.fromkeys(changes, REMOVED)
+            for name, folder in changes.items():
+                if folder is not None:
+                    made[name] = file_digest(folder / RECORD_FILE)
+                    folder.rename(repository / f".{name}.new")
+            _change_places(repository, made)
+        except OSError as error:
+            raise _fault("write", list(changes), repository, error) from None
+        finally:
+            if not (repository / JOURNAL_FILE).exists():
+                _remove_unfinished(repository)
 
 
 def remove(repository: Path, models: Mapping[str, str]) -> None:
@@ -179,10 +209,7 @@ def remove(repository: Path, models: Mapping[str, str]) -> None:
             )
     with writing(repository, *sorted(set(models.values()))), _locked(repository):
         try:
-            _write_journal(repository, dict.fromkeys(models, REMOVED))
-            for name in models:
-                _remove(repository / name)
-            (repository / JOURNAL_FILE).unlink()
+            _change_places(repository, dict.fromkeys(models, REMOVED))
         except OSError as error:
             raise _fault("remove", list(models), repository, error) from None
         finally:

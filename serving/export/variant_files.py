@@ -24,11 +24,13 @@ from serving.export.data.dataset import Dataset
 from serving.export.exported_model import Arrays, ExportedModel, spread
 from serving.export.large_model import weights_of
 from serving.measure.machine import versions
+from serving.protocol.v2 import BINARY_ONLY
 from serving.repository import (
     EMBEDDING,
     GATE_DATA_FILE,
     LABELS_FILE,
     PREPROCESSING_FILE,
+    REGRESSION,
     SAMPLE_FILE,
     Gate,
     PoolGate,
@@ -87,12 +89,13 @@ def shared_files(exported: ExportedModel, data: Dataset | None, *, keeps_data: b
         files[PREPROCESSING_FILE] = to_json(exported.preprocessing).encode()
     sample = None
     inputs = data.inputs if data else exported.example
-    if (place := _first_known(inputs)) is not None:
+    has_json = not any(tensor.datatype in BINARY_ONLY for tensor in (*exported.inputs, *exported.outputs))
+    if has_json and (place := _first_known(inputs)) is not None:
         row = {name: values[place : place + 1] for name, values in inputs.items()}
         body = request(exported.inputs, row, has_batch=exported.max_batch_size > 0)
         if len(body) <= MAX_SAMPLE_BYTES:
             files[SAMPLE_FILE] = body
-            sample = _sample(exported.labels, data, place)
+            sample = _sample(exported, data, place)
     rows = data.inputs if data is not None and keeps_data else exported.example
     warmup = _warmup(exported.inputs, rows)
     files |= {Record.warmup_file(index): _row_bytes(row) for index, (_, row) in enumerate(warmup)}
@@ -130,10 +133,16 @@ def _first_known(inputs: Arrays) -> int | None:
     return int(found[0]) if found.size else None
 
 
-def _sample(labels: tuple[str, ...] | None, data: Dataset | None, place: int) -> Sample:
+def _sample(exported: ExportedModel, data: Dataset | None, place: int) -> Sample:
     if data is None or data.labels is None:
         return Sample(SAMPLE_FILE, None, None)
-    index = int(data.labels[place])
+    right = np.asarray(data.labels[place])
+    if right.size != 1:  # several targets, or a decision for each label
+        return Sample(SAMPLE_FILE, None, None)
+    if exported.task == REGRESSION:
+        return Sample(SAMPLE_FILE, f"{right.item():.6g}", None)
+    labels = exported.labels
+    index = int(right.item())
     return Sample(SAMPLE_FILE, labels[index] if labels else str(index), index)
 
 

@@ -52,11 +52,12 @@ Row = tuple[tuple[str, str, str], Totals]  # labels first
 
 
 class History:
-    """`changes`: every change of a pool's state that is remembered."""
+    """`changes`: every change of a pool's state that is remembered. `scaler`: what the scaler says now, as JSON."""
 
-    def __init__(self, metrics: Metrics, changes: Changes) -> None:
+    def __init__(self, metrics: Metrics, changes: Changes, scaler: Callable[[], bytes] = lambda: b"null") -> None:
         self._metrics = metrics
         self._changes = changes
+        self._scaler = scaler
         self._began = self._looked = time()
         self._before: dict[tuple[str, str, str], Totals] = {}
         self._server_s: dict[str, float] = {}  # by pool: seconds that its servers were there
@@ -112,7 +113,10 @@ class History:
         self._came = asyncio.Event()
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Server-sent events: `start` with all that is kept, then each sample. Raises Overloaded where too many listen."""
+        """Server-sent events: `start` with all that is kept, then each sample, and `scaler` when that says something else.
+
+        Raises Overloaded where too many listen.
+        """
         if self._num_listeners >= MAX_LISTENERS:
             raise errors.Overloaded(f"{MAX_LISTENERS} pages listen already, the most that may", retry_after_s=EVERY_S)
         return self._events()
@@ -120,13 +124,16 @@ class History:
     async def _events(self) -> AsyncIterator[bytes]:
         self._num_listeners += 1
         try:
-            seen = self._number
+            seen, said = self._number, self._scaler()
             yield b"event: start\ndata: %b\n\n" % self.told()
             while not self._is_over:
                 await self._came.wait()
                 missed, seen = self._number - seen, self._number
                 for sample in list(islice(reversed(self._samples), missed))[::-1]:
                     yield b"data: %b\n\n" % sample
+                if (now := self._scaler()) != said:
+                    said = now
+                    yield b"event: scaler\ndata: %b\n\n" % said
         finally:
             self._num_listeners -= 1
 
@@ -144,7 +151,7 @@ class History:
             "changes": self._changes(),
             "totals": _busiest(self._before.items()),
         }
-        return b'%b,"samples":[%b]}' % (orjson.dumps(head)[:-1], b",".join(self._samples))
+        return b'%b,"scaler":%b,"samples":[%b]}' % (orjson.dumps(head)[:-1], self._scaler(), b",".join(self._samples))
 
     async def _run(self) -> None:
         while True:

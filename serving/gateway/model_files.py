@@ -8,12 +8,13 @@ the one that Triton names. Rule: a file that does not match is not used.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from serving import errors
 from serving.repository import PREPROCESSING_FILE, DigestMismatch, Record, Repository, Variant
+from serving.repository.layout import SourceState
 from serving.repository.preprocessing import Preprocessing, from_json
 from serving.scheduling import routing
 
@@ -25,13 +26,17 @@ class Beside:
     """A variant's record and its directory, known to belong to what is served."""
 
     variant: Variant
+    is_earlier: bool = False  # of a version before the newest one, whose files stand there
 
     @property
     def record(self) -> Record:
         return self.variant.record
 
     def file(self, path: str) -> bytes:
-        """A file of its directory, as the gate saw it. Raises Internal: it is not the client's to mend."""
+        """A file of its directory, as the gate saw it. Raises Internal: it is not the client's to mend.
+
+        Raises Unsupported for an earlier version whose file was another one.
+        """
         name, digest = self.variant.name, self.record.files.get(path)
         if digest is None:
             raise errors.Internal(f"the gate record of '{name}' has no file {path}")
@@ -42,7 +47,13 @@ class Beside:
             data = file.read_bytes()
         except OSError as error:
             raise errors.Internal(f"{path} of '{name}' cannot be read: {error.strerror}") from None
-        if hashlib.sha256(data).hexdigest() != digest:
+        is_same = hashlib.sha256(data).hexdigest() == digest
+        if not is_same and self.is_earlier:
+            raise errors.Unsupported(
+                f"version {self.record.model_version} of '{name}' was exported with another {path} than the newest one, and the model "
+                "repository keeps that one alone, so it can only pass tensors on; use /v2"
+            )
+        if not is_same:
             raise errors.Internal(f"{path} of '{name}' changed after its gate, so it is not used")
         return data
 
@@ -92,6 +103,10 @@ class Assets:
             v.record.model: v.record.space for v in self._readable() if v.record.variant == "fp32" and v.record.space
         }
 
+    def source(self) -> SourceState | None:
+        """Of a repository that is kept like another place."""
+        return None if self._repository is None else SourceState.read(self._repository)
+
     def _readable(self) -> list[Variant]:
         try:
             return [] if self._repository is None else Repository(self._repository).readable()[0]
@@ -129,12 +144,15 @@ class Assets:
             )
         try:
             variant = Repository(self._repository).variant(served.name)
+            if variant.digest == served.digest:
+                return Beside(variant)
+            earlier = next((record for record in variant.earlier() if record.digest == served.digest), None)
         except errors.UserError:
             raise errors.Unsupported(
                 f"the gateway's model repository has no '{served.name}', so it can only pass tensors on; use /v2"
             ) from None
-        if variant.digest != served.digest:
+        if earlier is None:
             raise errors.Internal(
                 f"the gateway's model repository has another '{served.name}' than Triton serves (digests differ)"
             )
-        return Beside(variant)
+        return Beside(replace(variant, record=earlier), is_earlier=True)

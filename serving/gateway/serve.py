@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import gc
 import logging
+import os
 import signal
 import socket
 from collections.abc import Coroutine
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvloop
 
+from serving.control.stores import Store
 from serving.errors import UserError
 from serving.gateway import ready_file
 from serving.gateway.app import Gateway
+from serving.gateway.control_watch import ControlWatch
 from serving.gateway.http.connection import Intake
 from serving.gateway.http.door import Door
 from serving.gateway.http.origin import VARY, AllowedOrigins, OriginPolicy
@@ -32,7 +35,7 @@ from serving.gateway.key_watch import KeyWatch
 from serving.gateway.listeners import begin, let_nobody_in, listen_all, raise_file_limit
 from serving.gateway.models.metadata import all_routable
 from serving.keys.key import OWN_KEY, own_key
-from serving.settings import GatewaySettings, host_name, is_loopback, read_settings
+from serving.settings import GatewaySettings, host_name, is_loopback, read_settings, require_keys_where_others_reach
 
 if TYPE_CHECKING:
     from serving.gateway.grpc.server import GrpcServer
@@ -66,13 +69,15 @@ class Options:
     allowed_hosts: tuple[str, ...] = ()  # beside those of the settings
     ready_file: Path | None = None  # is made once every port is listened to
     shared_port: bool = False
+    control: Store | None = None  # of the control document
 
 
 def run(options: Options) -> int:
     """Serves until told to stop. Raises UserError for a configuration or an address that cannot be used."""
     ready_file.forget(options.ready_file)
     settings = _with_allowed_hosts(read_settings(options.config), options.allowed_hosts)
-    _require_keys_where_others_reach(options)
+    hosts = {"--host": options.host} | ({} if options.admin_port is None else {"--admin-host": options.admin_host})
+    require_keys_where_others_reach(hosts, has_keys=options.keys is not None, insecure_no_auth=options.insecure_no_auth)
     if settings.allowed_origins and options.keys is None:
         raise UserError(
             "allowed_origins lets pages of other sites ask with an API key, and there are none: name a file with --keys, or leave it out"
@@ -81,10 +86,18 @@ def run(options: Options) -> int:
     if options.keys is None and own is not None:
         raise UserError(f"{OWN_KEY} is set and there is no --keys; take it out of the environment")
     keys = None if options.keys is None else KeyWatch(options.keys, own)
+    control = None if options.control is None else ControlWatch(options.control, _name(options))
     _give_large_memory_back()
     _allow_connections(settings.limits.max_connections)
-    uvloop.run(_serve(options, settings, keys, *_listeners(options)))
+    uvloop.run(_serve(options, settings, keys, control, *_listeners(options)))
     return 0
+
+
+def _name(options: Options) -> str:
+    """By which others know this gateway: one that is started again in its place has it, too."""
+    port = options.port if options.admin_port is None else options.admin_port
+    shared = f":{os.getpid()}" if options.shared_port and options.admin_port is None else ""
+    return f"{socket.gethostname()}:{port}{shared}"
 
 
 def _give_large_memory_back() -> None:
@@ -131,20 +144,6 @@ def _with_allowed_hosts(settings: GatewaySettings, more: tuple[str, ...]) -> Gat
         raise UserError(f"--allowed-hosts: {error}") from None
 
 
-def _require_keys_where_others_reach(options: Options) -> None:
-    if options.keys is not None:
-        if options.insecure_no_auth:
-            raise UserError("--keys and --insecure-no-auth contradict each other: leave one of them out")
-        return
-    addresses = {"--host": options.host} | ({} if options.admin_port is None else {"--admin-host": options.admin_host})
-    for option, host in addresses.items():
-        if not is_loopback(host) and not options.insecure_no_auth:
-            raise UserError(
-                f"{option} {host} can be reached from other machines and there are no API keys: name a file with --keys "
-                "(`tandem keys add` makes one), listen on 127.0.0.1, or say --insecure-no-auth"
-            )
-
-
 def server_of(
     gateway: Gateway,
     settings: GatewaySettings,
@@ -167,11 +166,18 @@ async def _serve(
     options: Options,
     settings: GatewaySettings,
     keys: KeyWatch | None,
+    control: ControlWatch | None,
     public: list[socket.socket],
     grpc_listeners: list[socket.socket],
     admin: list[socket.socket],
 ) -> None:
-    gateway = Gateway(settings, admin_here=is_loopback(options.host), repository=options.model_repository, keys=keys)
+    gateway = Gateway(
+        settings,
+        admin_here=is_loopback(options.host),
+        repository=options.model_repository,
+        keys=keys,
+        control=control,
+    )
 
     def origin(host: str) -> OriginPolicy:
         return OriginPolicy(host, settings.allowed_hosts, has_keys=keys is not None)
@@ -222,7 +228,7 @@ async def _serve(
 
 
 async def _until_routable(gateway: Gateway, models: list[str]) -> None:
-    while not all_routable(gateway.catalogue, models, may_sleep=True):  # noqa: ASYNC110 - once in the life of a process
+    while not (gateway.state.is_informed() and all_routable(gateway.catalogue, models, may_sleep=True)):  # noqa: ASYNC110 - once in the life of a process
         await asyncio.sleep(SEEN_S / 100)
 
 

@@ -31,6 +31,7 @@ TEXT = re.compile(r"tdm_([0-9a-f]{12})_[0-9a-f]{64}")
 ID_END = len(PREFIX) + 2 * ID_BYTES  # where the id ends in the text
 LENGTH = ID_END + 1 + 2 * SECRET_BYTES
 
+ROLLOUT = "(rollout)"  # stands in the place of a tenant for what copies of requests take
 VALID, EXPIRED, REVOKED = "valid", "expired", "revoked"
 
 
@@ -39,7 +40,7 @@ class Key:
     """One key, without its secret.
 
     `digest`: SHA-256 of the whole text. `models` are public names, None: all. `highest_priority`: the best `Tandem-Priority` that counts.
-    Times have a zone.
+    Times have a zone. `tenant`: whose share, quota and bill its requests count to, None: one of the key's own name.
     """
 
     id: str
@@ -51,6 +52,12 @@ class Key:
     highest_priority: int = DEFAULT
     expires: datetime | None = None
     revoked: datetime | None = None
+    tenant: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """Its tenant."""
+        return self.name if self.tenant is None else self.tenant
 
     def state(self, now: datetime) -> str:
         """It has expired at the very moment of `expires`, no later."""

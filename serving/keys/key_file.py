@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from serving.documents.nearest import nearest
 from serving.documents.reader import parse_document
 from serving.errors import UserError
-from serving.keys.key import DIGEST, ID, SCOPES, Key, hidden
+from serving.keys.key import DIGEST, ID, ROLLOUT, SCOPES, Key, hidden
 from serving.repository import check_model_name
 from serving.scheduling.admission import HIGHEST, LOWEST
 
@@ -105,23 +105,23 @@ def _error(message: str) -> UserError:
 
 def render(keys: Iterable[Key]) -> bytes:
     """The file. What `parse` reads again is the same."""
-    return (
-        json.dumps(
-            {"version": VERSION, "keys": [{**without_digest(key), "sha256": key.digest.hex()} for key in keys]},
-            indent=1,
-        )
-        + "\n"
-    ).encode()
+    entries = [{**without_digest(key), "tenant": key.tenant, "sha256": key.digest.hex()} for key in keys]
+    for entry in entries:
+        if entry["tenant"] is None:  # so that the Tandem of before there were tenants reads it, too
+            del entry["tenant"]
+    return (json.dumps({"version": VERSION, "keys": entries}, indent=1) + "\n").encode()
 
 
 def time_text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def check_name(name: str) -> str:
-    """Raises UserError where it does not fit into a line of a table."""
+def check_name(name: str, what: str = "a key's name") -> str:
+    """Raises UserError where it does not fit into a line of a table, or has that line already."""
+    if name == ROLLOUT:
+        raise UserError(f"{what} cannot be {ROLLOUT}: what copies of requests for rollouts cost is billed to that")
     if not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
-        raise UserError(f"a key's name is 1 to {MAX_NAME} printable characters, with no space at either end")
+        raise UserError(f"{what} is 1 to {MAX_NAME} printable characters, with no space at either end")
     return name
 
 
@@ -138,6 +138,7 @@ class _Entry:
     created: str
     expires: str | None
     revoked: str | None
+    tenant: str | None = None  # files of before there were tenants have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,8 @@ def _key(entry: _Entry) -> Key:
         for model in entry.models or ():
             check_model_name(model)
         check_name(entry.name)
+        if entry.tenant is not None:
+            check_name(entry.tenant, "a tenant's name")
     except UserError as error:
         raise _Problem("", str(error)) from None
     return Key(
@@ -187,6 +190,7 @@ def _key(entry: _Entry) -> Key:
         highest_priority=entry.highest_priority,
         expires=None if entry.expires is None else _time("expires", entry.expires),
         revoked=None if entry.revoked is None else _time("revoked", entry.revoked),
+        tenant=entry.tenant,
     )
 
 
@@ -205,6 +209,7 @@ def without_digest(key: Key) -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
+        "tenant": key.owner,
         "scopes": sorted(key.scopes),
         "models": None if key.models is None else sorted(key.models),
         "highest_priority": key.highest_priority,

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from serving import http_client
 from serving.decisions.demand import Demand, Demands, Gateways, total_of, update
 from serving.decisions.sizes import FleetTarget, fleet_changes, next_fleet, sizes_of
 from serving.repository import Variant
+from serving.repository.record import CLASSIFICATION, REGRESSION
 from serving.settings import GatewaySettings
 
 EVERY_S = 1.0  # how often `sizes.next_fleet` is to be called
@@ -34,6 +36,16 @@ MAX_INLINE_BYTES = 4096  # a longer body makes a command that nobody wants in a 
 CURL_PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")  # that curl would ask for an http:// address
 MAX_BYTES = 2**20  # of what a probe is answered; a status of the gateway has some KB
 PROBE_TIMEOUT_S = 2.0  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
+
+
+class Terminal(Console):
+    """What `tandem up` prints to. Once nobody reads it any more what is printed is lost, and nothing ends for that: clients are served."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # so that what was not written does not fail again at the end
+        os.close(nowhere)
 
 
 class Progress:
@@ -101,8 +113,13 @@ def curl_command(url: str, variants: Iterable[Variant], *, wants_key: bool = Fal
 
 def expected_answer(variants: Iterable[Variant]) -> str | None:
     """What is right, so that whoever tries it can tell; None where nobody labelled the sample."""
-    sample = next((it for variant in variants if (it := variant.record.sample)), None)
-    if sample is None or sample.index is None:
+    record = next((variant.record for variant in variants if variant.record.sample), None)
+    if record is None or record.sample is None:
+        return None
+    sample = record.sample
+    if record.task == REGRESSION and sample.index is None:
+        return None if sample.label is None else f"right is about {sample.label}"
+    if record.task != CLASSIFICATION or sample.index is None:
         return None
     name = "" if sample.label is None else f"'{sample.label}': "
     return f"right is {name}the largest score is number {sample.index}, counted from 0"
@@ -177,14 +194,16 @@ class PoolChanges:
         self._states: dict[str, str] = {}
         self._wanted: FleetTarget | None = None
         self._served: dict[str, str] | None = None
+        self._problems: dict[str, str] = {}
 
     def lines(self, status: Mapping[str, Any], now: float, others: Iterable[Mapping[str, Any]] = ()) -> list[str]:
-        """From a gateway's status; `others` are of those that share its clients. Nothing is said at the first look."""
+        """From a gateway's status; `others` are of those that share its clients. At the first look problems alone are said."""
         pools: Mapping[str, Any] = status["pools"]
         states = {name: str(pool["state"]) for name, pool in pools.items()}
         changes = [f"{name}: {state}" for name, state in states.items() if self._states.get(name, state) != state]
         self._states = states
-        changes += self._of_models(status)
+        others = list(others)
+        changes += self._of_models(status) + self._of_places([status, *others])
         if len(self._sizes.coming) in (0, len(self._sizes.supplies)):
             return changes  # pools of one kind have nothing to weigh
         demands = _demands([status, *others], now)
@@ -194,6 +213,16 @@ class PoolChanges:
             return changes
         self._wanted = next_fleet(old, now, demands, self._sizes, self._rules)
         return changes + [it.sentence for it in fleet_changes(old, self._wanted, demands, self._sizes, self._rules)]
+
+    def _of_places(self, statuses: Iterable[Mapping[str, Any]]) -> list[str]:
+        """What gateways read and keep elsewhere, and do not reach."""
+        old, self._problems = self._problems, {}
+        for what in ("control", "usage"):
+            for status in statuses:
+                if (told := status.get(what)) is not None and told["problem"]:
+                    self._problems.setdefault(what, told["problem"])
+        changes = [f"{what}: {problem}" for what, problem in self._problems.items() if what not in old]
+        return changes + [f"{what}: it is well again" for what in old if what not in self._problems]
 
     def _of_models(self, status: Mapping[str, Any]) -> list[str]:
         """Variants that came in another version or with other files, that could not be loaded, or that went, and why."""
@@ -276,6 +305,13 @@ def read_decisions(url: str, key: str | None, request_id: str) -> list[dict[str,
     path = f"/admin/decisions?id={request_id}"
     decisions: list[dict[str, Any]] = _answer("GET", url, path, {} if key is None else {"X-API-Key": key})["decisions"]
     return decisions
+
+
+def read_rollouts(url: str, key: str | None) -> list[dict[str, Any]]:
+    """What a gateway judged of candidates, and by what. Raises as `read_status`."""
+    headers = {} if key is None else {"X-API-Key": key}
+    rollouts: list[dict[str, Any]] = _answer("GET", url, "/admin/rollouts", headers)["rollouts"]
+    return rollouts
 
 
 def read_index(triton: str) -> list[dict[str, Any]]:

@@ -172,7 +172,8 @@ def library_folder() -> Path | None:
 def _libpython() -> Path | None:
     name = f"libpython{sys.version_info[0]}.{sys.version_info[1]}.so.1.0"
     for place in (sysconfig.get_config_var("LIBDIR"), Path(sys.base_prefix, "lib")):
-        if place and Path(place, name).exists():
+        # Built in a folder that is closed to us, as in another user's home, it has been moved since.
+        if place and os.access(Path(place, name), os.R_OK):
             return Path(place, name)
     try:
         ctypes.CDLL(name)

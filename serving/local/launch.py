@@ -8,6 +8,7 @@ a rename: a running stub cannot be written over ("Text file busy"), but its name
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import hashlib
 import os
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from serving.errors import EnvironmentFault
@@ -98,8 +100,11 @@ class Launch:
     ports: Ports
     exit_timeout_s: int
     openvino: Path | None = None  # the packages of OpenVINO's environment, where it is installed
+    trials: Path | None = None  # a second repository, for what answers its gate's rows before it is served
+    otel_endpoint: str | None = None  # the collector that gets spans of the requests whose gateway traces them
+    memory_bound_bytes: int | None = None  # of all its processes, past which it wants a new start (`recycling.py`)
     # Unique per server, so that what a killed one leaves in /dev/shm can be told from another's and removed.
-    region_prefix: str = field(default_factory=lambda: f"tandem-{os.getpid()}-{secrets.token_hex(4)}-")
+    region_prefix: str = field(default_factory=lambda: f"{region_prefix_of(os.getpid())}{secrets.token_hex(4)}-")
 
 
 def command(launch: Launch) -> list[str]:
@@ -130,7 +135,23 @@ def command(launch: Launch) -> list[str]:
         str(launch.environment.server),
         "--disable-auto-complete-config",
         *(f"--{name}={value}" for name, value in flags.items()),
+        *([f"--model-repository={launch.trials}"] if launch.trials else []),
         *(f"--backend-config=python,{name}={value}" for name, value in backend_settings.items()),
+        *(f"--trace-config={setting}" for setting in _tracing(launch)),
+    ]
+
+
+def _tracing(launch: Launch) -> list[str]:
+    """With a rate of 0 Triton traces the requests that have a `traceparent` and no others; its flags it does not look at."""
+    if launch.otel_endpoint is None:
+        return []
+    return [
+        "mode=opentelemetry",
+        "level=TIMESTAMPS",
+        "rate=0",
+        f"opentelemetry,url={launch.otel_endpoint}/v1/traces",
+        "opentelemetry,resource=service.name=tandem-triton",
+        f"opentelemetry,resource=tandem.pool={launch.pool}",
     ]
 
 
@@ -150,9 +171,31 @@ def variables(launch: Launch, inherited: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
+@cache
+def _region_prefix() -> str:
+    """Of servers whose supervisors this process can see: containers may share /dev/shm, and count their processes from 1 each."""
+    return f"tandem-triton-{Path('/proc/self/ns/pid').stat().st_ino}-"
+
+
+def region_prefix_of(supervisor: int) -> str:
+    """How the names of shared memory begin of every server that this process started."""
+    return f"{_region_prefix()}{supervisor}-"
+
+
+def remove_shared_memory_of_dead(folder: Path = SHARED_MEMORY, proc: Path = Path("/proc")) -> int:
+    """Removes what servers left that were killed together with their supervisors; the number of segments."""
+    owners = {
+        path.name.removeprefix(_region_prefix()).partition("-")[0] for path in folder.glob(f"{_region_prefix()}*")
+    }
+    dead = [owner for owner in owners if owner.isdecimal() and not (proc / owner).exists()]
+    return sum(remove_shared_memory(region_prefix_of(int(owner)), folder) for owner in dead)
+
+
 def remove_shared_memory(region_prefix: str, folder: Path = SHARED_MEMORY) -> int:
     """Removes what servers of this prefix left; the number of segments. For servers that have ended only."""
-    left = list(folder.glob(f"{region_prefix}*"))
-    for segment in left:
-        segment.unlink(missing_ok=True)
-    return len(left)
+    num_removed = 0
+    for segment in folder.glob(f"{region_prefix}*"):
+        with contextlib.suppress(OSError):  # of another user, whose process had our process's number, or a folder
+            segment.unlink(missing_ok=True)
+            num_removed += 1
+    return num_removed

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from serving.errors import EnvironmentFault
@@ -167,11 +167,19 @@ class Output:
         self._thread.start()
 
     @staticmethod
-    def into(path: Path, say: Say) -> Output:
+    def into(path: Path, say: Say, *, name: str = "", marks: Iterable[str] = ()) -> Output:
+        """A line that holds one of `marks` is also said, from there on, after the child's name."""
         with contextlib.suppress(OSError):
             path.touch()  # whoever looks finds that nothing was said
         log = LogFile(path, say)
-        return Output(log.write, at_end=log.close)
+
+        def write(line: str) -> None:
+            log.write(line)
+            for mark in marks:
+                if mark in line:
+                    say(f"{name}: {line[line.index(mark) :]}")
+
+        return Output(write, at_end=log.close)
 
     def last(self) -> list[str]:
         """The last lines of all that was said before this moment."""

@@ -6,6 +6,7 @@ where its answer is kept. A failure costs the knowledge only: the variant counts
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import zipfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, PLAIN, EnginePython, here
+from serving.errors import TandemError
 from serving.local.devices import gpu_name
 from serving.local.folders import cache_dir
 from serving.local.venvs import Say
@@ -141,6 +143,39 @@ def _contest(model: Mapping[str, Variant], missing: Sequence[Key], place: Measur
         seconds=SECONDS,
         max_seconds=MAX_SECONDS,
     )
+
+
+def dtype(variant: Variant, engine: str, baseline: Variant | None, place: MeasurementSite, *, may_measure: bool) -> str:
+    """Types that its products compute in here, as a profile of one run shows, which is remembered; empty where none was, or shows none.
+
+    Of ONNX Runtime's own engine alone: others show no nodes, and a card is proven when its variant is exported.
+    """
+    file = cache_file(variant, engine, variant, place).with_suffix(".dtype")
+    with contextlib.suppress(OSError):
+        return file.read_text()
+    record = variant.record
+    rows_file = None if baseline is None else baseline.directory / GATE_DATA_FILE
+    if (
+        not may_measure
+        or engine != "cpu"
+        or rows_file is None
+        or not rows_file.is_file()
+        or len(list(variant.model_path.parent.iterdir())) > 1
+    ):
+        return ""
+    from serving.export.speed.kernels import dtypes
+    from serving.export.speed.process import profiled
+    from serving.local.served_gate import some_rows
+
+    try:
+        rows = some_rows(rows_file, 1)
+        inputs = {it.name: rows[it.name] if record.max_batch_size else rows[it.name][0] for it in record.inputs}
+        found = dtypes(profiled(place.engines[engine], variant.model_path.read_bytes(), record.variant, inputs))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(found)
+    except (TandemError, OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return ""
+    return found
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------

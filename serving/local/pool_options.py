@@ -118,6 +118,7 @@ class TritonOverrides:
     bucket_lengths: str | None = None
     cuda: tuple[tuple[str, str], ...] = ()
     versions: int | None = None  # of each model, the newest ones
+    max_memory_mb: int | None = None  # of all its processes, past which it wants a new start
 
     def __post_init__(self) -> None:
         if self.captures_graphs and self.batch_buckets is None:
@@ -167,6 +168,14 @@ class UpConfig:
             raise self._document.wrong(("pools",), "expected a mapping of names to the settings of each pool")
         self._pools = pools
 
+    def unstarted(self) -> GatewaySettings:
+        """All that the file says, a gateway's or one of `tandem up`, where nothing is started by it. Raises UserError."""
+        pools = {
+            name: {"device": Pool(name, True, ()).device, **pool, "urls": pool.get("urls") or [PLACE]}
+            for name, pool in (self._pools or {"cpu": {}}).items()
+        }
+        return settings_of(replace(self._document, data={**self._document.data, "pools": pools}))
+
     def values(self, given: Sequence[str], emulate: Iterable[str]) -> list[str]:
         """`--pool` values: those that were given, else the pools of the file."""
         emulated = {value.partition("=")[0] for value in emulate}
@@ -215,9 +224,12 @@ def overrides_of(settings: GatewaySettings, pool: str) -> TritonOverrides:
 
 
 def for_gateway(settings: GatewaySettings) -> GatewaySettings:
-    """Without what is for the Tritons, which a gateway does not start."""
+    """Without what is for the Tritons, which a gateway does not start, and with a place of usage that its own folder does not change."""
     pools = {}
     for name, pool in settings.pools.items():
         said = pool.model_dump(mode="json", exclude_unset=True, exclude=set(OF_A_TRITON))
         pools[name] = PoolSettings.model_validate(said)
-    return settings.model_copy(update={"pools": pools})
+    kept = settings.usage
+    if kept is not None and "://" not in kept.place:
+        kept = kept.model_copy(update={"place": str(Path(kept.place).absolute())})
+    return settings.model_copy(update={"pools": pools, **({} if kept is None else {"usage": kept})})

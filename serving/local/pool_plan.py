@@ -14,6 +14,7 @@ from serving.cores import usable_cores
 from serving.decisions.batch_buckets import MOST_PADDING_RATIO, batch_buckets
 from serving.decisions.engines import BASELINE, ONLY_ENGINE, POOL, EnginePython, best_engine, clear_ratio, gains
 from serving.errors import UserError
+from serving.export.gates.likeness import recorded
 from serving.local import measure
 from serving.local.devices import device_name, of_pool
 from serving.local.environments import ENGINES, find
@@ -50,9 +51,15 @@ class PoolPlan:
     configs: Mapping[str, str]
     prove: Callable[[str], None]
     refused: Mapping[str, Refusal] = field(default_factory=dict)
+    variants: Mapping[str, Variant] = field(
+        default_factory=dict
+    )  # of `configs`, where their answers can be judged here
     repository: Repository | None = None  # that is looked at for later exports
     stamps: Mapping[str, Stamp] = field(default_factory=dict)  # of its variants, from before the plan was made
     again: Callable[[], PoolPlan] | None = None  # the plan of what the repository holds now. Raises UserError
+    older: Callable[[Mapping[str, int]], PoolPlan] | None = (
+        None  # of these models alone, in the newest version below this one whose files are kept. Raises UserError
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +181,12 @@ def plan_pool(
     say: Say,
     overrides: TritonOverrides = NO_OVERRIDES,
     engine: str | None = None,
+    below: Mapping[str, int] | None = None,
 ) -> PoolPlan:
-    """`engines`: those of this pool that are installed here. `engine`: the one that computes everything, whatever is fastest."""
+    """`engines`: those of this pool that are installed here. `engine`: the one that computes everything, whatever is fastest.
+
+    `below`: of these models alone, in their newest kept version below this one.
+    """
     if engine is not None:
         require_engine(engine, pool, engines)
     each, device, configs = share(pool, num_cores, overrides), device_name(pool), {}
@@ -183,6 +194,8 @@ def plan_pool(
         say(warning)
     place = measure.place_here(pool, engines, each.num_threads)
     proven, refused = loadable(repository, pool, say)
+    if below is not None:
+        proven = _some(older(proven, pool, below), repository, pool)
     good, left_out = runnable(proven, place, say)
     refused |= left_out
     if engine is not None:
@@ -205,14 +218,38 @@ def plan_pool(
             )
             if num_beside := (overrides.versions or 1) - 1:
                 config = config.with_earlier(beside(variant, place, config.max_batch_size, num_beside, say))
+            computes_in = measure.dtype(variant, config.engine, members.get(BASELINE), place, may_measure=may_measure)
             ours = {
+                **({"tandem_dtype": computes_in} if computes_in else {}),
                 "tandem_processor": place.processor,
                 "tandem_speed_ratio": choice.ratio,
                 "tandem_device_name": device,
+                "tandem_task": variant.record.task,
+                "tandem_loss": f"{recorded(variant.record.task, variant.record.gate):.6g}",
             }
             configs[variant.name] = config.with_parameters(ours).to_json()
-    proofs = {variant.name: variant.verify for variant in variants}
-    return PoolPlan(pool, configs, lambda name: proofs[name](), refused)
+    proofs = {variant.name: variant.verify_served for variant in variants}
+    return PoolPlan(pool, configs, lambda name: proofs[name](), refused, {it.name: it for it in variants})
+
+
+def older(variants: Sequence[Variant], pool: str, below: Mapping[str, int]) -> list[Variant]:
+    """Of the models in `below`, as they were in the newest version below that number whose files are kept: all in FP32's."""
+    found: dict[str, list[Variant]] = {}
+    for variant in variants:
+        for record in variant.earlier() if variant.record.model in below else ():
+            gate, digest = record.pools.get(pool), variant.record.files.get(record.model_file)
+            is_kept = variant.has_files_of(record.model_version) and digest == record.digest
+            if record.model_version < below[record.model] and is_kept and gate is not None and gate.is_loadable:
+                found.setdefault(record.model, []).append(replace(variant, record=record))
+    good = list[Variant]()
+    for each in found.values():
+        version = max(it.record.model_version for it in each if it.record.variant == BASELINE or not _has_fp32(each))
+        good += [it for it in each if it.record.model_version == version]
+    return good
+
+
+def _has_fp32(variants: Iterable[Variant]) -> bool:
+    return any(variant.record.variant == BASELINE for variant in variants)
 
 
 def require_engine(engine: str, pool: str, engines: Mapping[str, EnginePython]) -> None:
@@ -360,7 +397,7 @@ def beside(variant: Variant, place: MeasurementSite, max_batch_size: int, most: 
     """
     record, found = variant.record, dict[int, str]()
     kept = [
-        earlier for earlier in variant.earlier() if earlier.model_file in record.files
+        earlier for earlier in variant.earlier() if variant.has_files_of(earlier.model_version)
     ]  # of the others the record alone is
     for earlier in kept[:most]:
         was = replace(variant, record=earlier)

@@ -2,7 +2,7 @@
 
 Answers: which stubs does a tritonserver have, does a process still live, and how did a child end? Not here: what to do
 about it (`watch.py`). Keep: a process is known by number and start time together, because numbers are used again; and
-while a `Nursery` is open nothing else in this process may wait for children.
+while a `Nursery` is open nothing else in this process may wait for children, but for `serving.children.OwnChild`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from enum import Enum, auto
 from pathlib import Path
 from types import FrameType
 
+from serving import children
 from serving.errors import EnvironmentFault
 
 PROC = Path("/proc")
@@ -201,22 +202,26 @@ class Nursery:
         return Child(pid, end)
 
     def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):  # no child is left
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
+        with contextlib.suppress(ChildProcessError), children.STARTING:  # the former where no child is left
+            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if found.si_pid in children.own():  # its thread takes it; an orphan behind it waits for the next end
+                    for pid in [*self._ends]:
+                        self._take(pid)
                     return
-                end = self._ends.pop(pid, None)
-                if end is not None and not end.done():
-                    end.set_result(os.waitstatus_to_exitcode(status))
+                self._take(found.si_pid)
+
+    def _take(self, pid: int) -> None:
+        """Its end, if it has ended."""
+        taken, status = os.waitpid(pid, os.WNOHANG)
+        if taken and (end := self._ends.pop(pid, None)) is not None and not end.done():
+            end.set_result(os.waitstatus_to_exitcode(status))
 
     def orphans(self) -> list[Stat]:
         """What dead children left behind: their children are ours now."""
-        return [
-            child
-            for child in children_of(os.getpid())
-            if child.pid not in self._ends and (child.pid, child.started_ticks) not in self._others
-        ]
+        found = children_of(os.getpid())
+        with children.STARTING:
+            known = children.own() | self._ends.keys()
+        return [it for it in found if it.pid not in known and (it.pid, it.started_ticks) not in self._others]
 
     async def end_orphans(self) -> None:
         """Kills them and waits until none is left."""

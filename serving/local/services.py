@@ -18,7 +18,7 @@ from pathlib import Path
 from serving.errors import EnvironmentFault, GateRefused, TandemError, UserError
 from serving.gateway.ready_file import cannot_write
 from serving.local.causes import how_ended, why_ended
-from serving.local.launch import remove_shared_memory
+from serving.local.launch import region_prefix_of, remove_shared_memory
 from serving.local.logs import Output
 from serving.local.processes import Child, Nursery, stubs_of
 from serving.local.venvs import Say
@@ -172,7 +172,7 @@ class Services:
                 break
             await asyncio.sleep(POLL_S)
         await self._nursery.end_orphans()
-        remove_shared_memory(f"tandem-{service.child.pid}-")
+        remove_shared_memory(region_prefix_of(service.child.pid))
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Services:
         await self._nursery.end_orphans()
         for service in self._services:
             if service.child is not None and service.is_pool:
-                remove_shared_memory(f"tandem-{service.child.pid}-")
+                remove_shared_memory(region_prefix_of(service.child.pid))
             service.output.close()
 
     async def _end(self, service: Service, timeout_s: float, hurry: asyncio.Event) -> None:

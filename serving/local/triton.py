@@ -21,6 +21,7 @@ from serving.cores import usable_cores
 from serving.cuda_options import cuda_options
 from serving.decisions.engines import PLAIN
 from serving.errors import UserError
+from serving.export.scratch import scratch
 from serving.gateway import ready_file
 from serving.local.causes import require_files
 from serving.local.devices import of_pool, require_gpu
@@ -36,11 +37,12 @@ from serving.local.pool_options import (
 )
 from serving.local.pool_plan import PoolPlan, plan_pool
 from serving.local.processes import Nursery
+from serving.local.recycling import bound
 from serving.local.supervisor import Supervisor
 from serving.local.venvs import Say
 from serving.ports import require_free
 from serving.repository import Repository, default_repository
-from serving.settings import EMULATED
+from serving.settings import EMULATED, collector_url, is_otel_disabled
 
 UNSAFE = re.compile(
     r"[\s'\"\\$`&|;<>()*?!#]"
@@ -67,8 +69,10 @@ class TritonOptions:
     bucket_lengths: str | None = None
     cuda_option: tuple[str, ...] = ()  # NAME=VALUE
     versions: int | None = None  # of each model that are served beside each other
+    max_memory_mb: int | None = None  # of all its processes, past which it wants a new start
     engine: str | None = None  # that computes everything, instead of the fastest for each variant
     emulate: Path | None = None  # a file of service times that an emulated pool follows
+    otel_endpoint: str | None = None  # of OpenTelemetry's collector
     ready_file: Path | None = None  # gets the names of the served models, a line each, once all that can be loaded are
 
     @property
@@ -83,6 +87,7 @@ class TritonOptions:
             queue_delay_us=self.queue_delay_us,
             max_batch=self.max_batch,
             versions=self.versions,
+            max_memory_mb=self.max_memory_mb,
             batch_buckets=whole_numbers(self.batch_buckets, "--batch-buckets"),
             bucket_lengths=whole_numbers(self.bucket_lengths, "--bucket-lengths"),
             cuda=cuda_options(self.cuda_option),
@@ -124,7 +129,7 @@ def prepare(
     environment = ensure(ENGINES[pool], say)
     engines = of_pool(pool, environment)
 
-    def made(*, may_measure: bool) -> PoolPlan:
+    def made(*, may_measure: bool, below: Mapping[str, int] | None = None) -> PoolPlan:
         return plan_pool(
             repository,
             pool,
@@ -134,12 +139,20 @@ def prepare(
             say=say,
             overrides=overrides,
             engine=engine,
+            below=below,
         )
 
     # Later exports were measured by themselves: to measure here would slow down what is being served.
     again = partial(made, may_measure=False)
     stamps = repository.stamps() or {}
-    plan = replace(made(may_measure=may_measure), repository=repository, stamps=stamps, again=again)
+    plan = made(may_measure=may_measure)
+    plan = replace(
+        plan,
+        repository=repository,
+        stamps=stamps,
+        again=again,
+        older=lambda below: made(may_measure=False, below=below),
+    )
     return Setup(environment, repository, plan)
 
 
@@ -178,6 +191,11 @@ def _prepare_emulated(pool: str, file: Path, repository: Repository, say: Say, o
 def run(options: TritonOptions) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; a second signal ends it without draining. Returns the exit code."""
     require_files()
+    if options.otel_endpoint is not None:
+        try:
+            options = replace(options, otel_endpoint=collector_url(options.otel_endpoint))
+        except ValueError as error:
+            raise UserError(f"--otel-endpoint: {error}") from None
     for port, option in _ports(options):
         require_free(options.host, port, option)
     ready_file.forget(options.ready_file)
@@ -190,17 +208,21 @@ def run(options: TritonOptions) -> int:
         overrides=options.overrides,
         engine=options.engine,
     )
-    launch = Launch(
-        environment=prepared.environment,
-        backends=backend_directory(prepared.environment, prepared.backends),
-        model_repository=prepared.repository.path,
-        pool=options.pool,
-        host=options.host,
-        ports=Ports(options.http_port, options.grpc_port, options.metrics_port),
-        exit_timeout_s=options.exit_timeout_s,
-        openvino=environment.site if (environment := find(ENGINES["openvino"])) else None,
-    )
-    return asyncio.run(serve(launch, prepared.plan, options.ready_file))
+    with scratch("trials") as trials:
+        launch = Launch(
+            environment=prepared.environment,
+            backends=backend_directory(prepared.environment, prepared.backends),
+            model_repository=prepared.repository.path,
+            pool=options.pool,
+            host=options.host,
+            ports=Ports(options.http_port, options.grpc_port, options.metrics_port),
+            exit_timeout_s=options.exit_timeout_s,
+            openvino=environment.site if (environment := find(ENGINES["openvino"])) else None,
+            otel_endpoint=None if is_otel_disabled() else options.otel_endpoint,
+            memory_bound_bytes=bound(options.max_memory_mb),
+            trials=None if UNSAFE.search(str(trials)) else trials,
+        )
+        return asyncio.run(serve(launch, prepared.plan, options.ready_file))
 
 
 def _ports(options: TritonOptions) -> list[tuple[int, str]]:
@@ -227,6 +249,11 @@ async def serve(launch: Launch, plan: PoolPlan, tell: Path | None = None) -> int
         loop.add_signal_handler(number, signalled)
     with Nursery() as nursery, contextlib.closing(Output(to_stderr)) as output:
         supervisor = Supervisor(launch, plan, nursery, output, say)
+
+        def tell_served() -> None:
+            if tell is not None:
+                ready_file.write(tell, "".join(f"{model}\n" for model in supervisor.models()), say)
+
         try:
             started = asyncio.create_task(supervisor.start())
             stopped = asyncio.create_task(stop.wait())
@@ -237,9 +264,8 @@ async def serve(launch: Launch, plan: PoolPlan, tell: Path | None = None) -> int
             else:
                 started.result()
                 say(f"ready: {supervisor.summary()}")
-                if tell is not None:
-                    ready_file.write(tell, "".join(f"{model}\n" for model in supervisor.models()), say)
-                await supervisor.watch(stop)
+                tell_served()
+                await supervisor.watch(stop, tell_served)
             say("stopping")
         finally:
             await supervisor.stop(hurry)

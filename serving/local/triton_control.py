@@ -20,18 +20,13 @@ from tritonclient.grpc.aio import InferenceServerClient  # type: ignore[import-u
 from tritonclient.utils import InferenceServerException  # type: ignore[import-untyped]
 
 from serving.errors import EnvironmentFault
+from serving.local.recycling import REFUSING
 from serving.protocol.triton_reason import plain_reason
 from serving.repository import Tensor
 
 ANSWER_S = 5.0  # Triton answers its index in under 2 ms; one that is stopped does not
-LOAD_S = 1200.0  # TensorRT builds an engine for minutes; what takes longer stands still (guess, not measured)
-REFUSING = """
-import triton_python_backend_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        raise triton_python_backend_utils.TritonModelException({reason!r})
-"""
+LOAD_S = 1200.0  # TensorRT builds an engine for minutes, at a first inference, too; what takes longer stands still (guess, not measured)
+UNLOAD_S = 60.0  # Triton only begins to unload; a refused load starts one process, beside others that load (guess, not measured)
 LIVE_POLL_S = 0.02  # a start takes about 0.3 s; a finer look gains nothing
 
 
@@ -96,7 +91,7 @@ class Control:
         }
         files = {f"file:{version}/model.py": REFUSING.format(reason=reason).encode()}
         try:
-            await self._client.load_model(model, config=json.dumps(config), files=files)
+            await self._client.load_model(model, config=json.dumps(config), files=files, client_timeout=UNLOAD_S)
         except InferenceServerException as error:
             failure = self._ours(error, model)
             if not isinstance(failure, LoadFailed):
@@ -120,22 +115,16 @@ class Control:
             given.append(InferInput(tensor.name, list(values.shape), tensor.datatype))
             given[-1].set_data_from_numpy(values.astype(object) if tensor.datatype == "BYTES" else values)
         try:
-            answer = await self._client.infer(model, given)
+            answer = await self._client.infer(model, given, client_timeout=LOAD_S)
         except InferenceServerException as error:
             raise self._ours(error, model) from None
         return [_text(answer.as_numpy(tensor.name)) for tensor in outputs]
 
     async def unload(self, model: str) -> None:
         try:
-            await self._client.unload_model(model)
+            await self._client.unload_model(model, client_timeout=UNLOAD_S)
         except InferenceServerException as error:
             raise self._ours(error, model) from None
-
-    async def is_ready(self, model: str) -> bool:
-        try:
-            return bool(await self._client.is_model_ready(model))
-        except InferenceServerException:
-            return False
 
     async def states(self, model: str) -> list[tuple[str, str]]:
         """(READY, UNAVAILABLE …, the reason) of each version that Triton has tried to load."""
@@ -173,7 +162,7 @@ class Control:
         return set(answer.config.parameters)
 
     def _ours(self, error: InferenceServerException, model: str) -> EnvironmentFault:
-        if "UNAVAILABLE" in str(error.status()):
+        if any(word in str(error.status()) for word in ("UNAVAILABLE", "DEADLINE_EXCEEDED")):
             return TritonLost(self.url)
         return LoadFailed(model, plain_reason(str(error.message())))
 

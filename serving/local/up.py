@@ -13,13 +13,16 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
+from serving.control.document import parse
+from serving.control.stores import CONFIGMAP, FileStore, Store, store_at
+from serving.documents.nearest import nearest
 from serving.errors import EnvironmentFault, TandemError, UserError
 from serving.gateway.fleet.variants import read_failures
 from serving.keys.key import OWN_KEY, make_own
@@ -28,6 +31,7 @@ from serving.local.causes import require_files
 from serving.local.console import (
     LoadFailure,
     Progress,
+    Terminal,
     base_url,
     http_status,
     not_loaded,
@@ -41,12 +45,13 @@ from serving.local.devices import device_name, gpu_name
 from serving.local.logs import LogFile, Output, run_folder
 from serving.local.pool_options import Pool, UpConfig, for_gateway, overrides_of, read_pools
 from serving.local.processes import Nursery
+from serving.local.recycling import IN_VAIN
 from serving.local.runs import Run, announce, found
 from serving.local.services import Service, Services
 from serving.local.triton import prepare
 from serving.ports import free_ports, require_free
 from serving.repository import Repository, Variant, default_repository
-from serving.settings import is_loopback
+from serving.settings import is_loopback, require_keys_where_others_reach
 
 PROGRAM = (sys.executable, "-m", "serving")  # the command line of `tandem`, whatever is on PATH
 READY_POLL_S = 0.05  # how late we may notice that it is ready
@@ -79,6 +84,7 @@ class UpOptions:
     grpc_port: int | None = None
     gateways: int = 1
     keys: Path | None = None
+    control: str | None = None  # where the control document is
     insecure_no_auth: bool = False
     allowed_hosts: tuple[str, ...] = ()
     may_measure: bool = True
@@ -86,6 +92,9 @@ class UpOptions:
     triton_words: bool = False
     tried: str | None = None  # the model whose request is printed
     parent: Parent | None = None  # that waits for it to serve, of one in the background
+    hand_teller: Callable[[Callable[[str], None]], object] | None = (
+        None  # gets what writes into the log, for what follows the repository
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +123,24 @@ def run(options: UpOptions) -> int:
     """Serves until stopped. Returns 0 after Ctrl-C or SIGTERM; raises TandemError where it cannot serve."""
     began_s = time.monotonic()
     require_files()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     with Progress(console) as progress:
         config = UpConfig(options.config)
         values = config.values(options.pools, options.emulate)
         pools = read_pools(values, has_gpu=gpu_name() is not None, emulate=options.emulate)
         settings = config.settings(pools)
+        require_keys_where_others_reach(
+            {"--host": options.host}, has_keys=options.keys is not None, insecure_no_auth=options.insecure_no_auth
+        )
         if options.keys is not None:
             read(options.keys)  # what is wrong with it is told before anything is started
+        if options.control is not None and not options.control.startswith(CONFIGMAP):
+            _require_document(store_at(options.control))
+        repository = (options.model_repository or default_repository()).absolute()
+        if options.tried is not None:
+            _require_model(options.tried, repository)
         _require_port(options)
         grpc = Grpc.of(options)
-        repository = (options.model_repository or default_repository()).absolute()
         for pool in pools:
             if pool.is_local:
                 prepare(
@@ -137,6 +153,19 @@ def run(options: UpOptions) -> int:
                 )
         session = Session(options, grpc, config, pools, repository, console, progress, began_s)
         return asyncio.run(session.run())
+
+
+def _require_document(store: Store) -> None:
+    """Raises UserError where a file is missing or wrong. What is elsewhere may be away for now, which gateways wait for."""
+    if isinstance(store, FileStore) and (current := store.current()) is not None:
+        parse(current.text, store.name)
+
+
+def _require_model(name: str, repository: Path) -> None:
+    """Raises UserError where no request of it can be printed."""
+    models = {variant.record.model for variant in Repository(repository).readable()[0]}
+    if name not in models:
+        raise UserError(f"--try {name}: {repository} has no model {name!r}{nearest(name, models)}")
 
 
 def _require_port(options: UpOptions) -> None:
@@ -163,7 +192,7 @@ class Session:
         config: UpConfig,
         pools: list[Pool],
         repository: Path,
-        console: Console,
+        console: Terminal,
         progress: Progress,
         began_s: float,
     ) -> None:
@@ -188,8 +217,11 @@ class Session:
             self._key, self._for_gateway[OWN_KEY] = make_own()
         self._folder = run_folder()
         self._log = LogFile(self._folder / "up.log", self._print)
+        if options.hand_teller is not None:
+            options.hand_teller(self._say)
         self._started: list[str] = []  # addresses of our Tritons
         self._is_ready = False
+        self._unread: str | None = None  # why a gateway has read no control document yet, without which it is not ready
         self._not_loaded: list[LoadFailure] | None = None
         self._served: set[str] = set()  # variants, as the gateway saw them
 
@@ -266,7 +298,7 @@ class Session:
             if pool.is_local:
                 http, grpc, metrics = free_ports(3)
                 started[pool.name] = f"http://127.0.0.1:{http}"
-                log = self._folder / f"triton-{pool.name}.log"
+                name, log = f"{pool.name} pool", self._folder / f"triton-{pool.name}.log"
                 command = [*PROGRAM, "triton", "--pool", pool.name, "--model-repository", str(self._repository)]
                 command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
                 command += ["--exit-timeout-s", str(TRITON_EXIT_TIMEOUT_S)]
@@ -274,9 +306,10 @@ class Session:
                 command += [] if self._options.may_measure else ["--no-measure"]
                 command += ["--emulate", str(pool.curves)] if pool.curves else []
                 command += overrides_of(settings, pool.name).flags()
+                command += [] if settings.otel is None else ["--otel-endpoint", settings.otel.endpoint]
                 self._services.start(
                     Service(
-                        f"{pool.name} pool", command, os.environ, log, self._output(log), _ready_file(log), is_pool=True
+                        name, command, os.environ, log, self._output(log, name, IN_VAIN), _ready_file(log), is_pool=True
                     )
                 )
         self._started = list(started.values())
@@ -309,13 +342,18 @@ class Session:
         command += ["--insecure-no-auth"] if self._options.insecure_no_auth else []
         command += [f"--allowed-hosts={','.join(self._options.allowed_hosts)}"] if self._options.allowed_hosts else []
         environment = os.environ | self._for_gateway
+        if self._options.control is not None:  # it may hold a password, and all users see the words of a command
+            environment["TANDEM_CONTROL"] = self._options.control
         command += ["--ready-file", str(_ready_file(log))]
-        gateway = Service(name, command, environment, log, self._output(log), _ready_file(log), is_pool=False)
+        marks = [] if (access_log := self._settings.access_log) is None else [access_log.cannot_write]
+        gateway = Service(
+            name, command, environment, log, self._output(log, name, *marks), _ready_file(log), is_pool=False
+        )
         self._gateways.append(gateway)
         self._services.start(gateway)
 
-    def _output(self, log: Path) -> Output:
-        return Output.into(log, self._say)
+    def _output(self, log: Path, name: str, *marks: str) -> Output:
+        return Output.into(log, self._say, name=name, marks=marks)
 
     async def _wait_ready(self) -> None:
         """Raises TandemError where it does not become ready; what ends meanwhile is `services.py`'s to tell."""
@@ -332,21 +370,26 @@ class Session:
                 if self._not_loaded is not None and (self._is_ready or misses):
                     return
             now_s = time.monotonic()
+            if self._unread is not None:
+                loaded_s = None  # it is away, and may come
             if loaded_s is not None and now_s - loaded_s > (SEEN_S if self._started else REMOTE_SEEN_S):
                 raise await asyncio.to_thread(self._nothing_routable)
             if now_s - self._began_s > LOAD_S:
                 raise self._not_loading()
             names = ", ".join(service.name for service in self._services)
-            self._progress.waiting(f"starting: {names} ({now_s - self._began_s:.0f} s)")
+            why = "" if self._unread is None else f": {self._unread}"
+            self._progress.waiting(f"starting: {names} ({now_s - self._began_s:.0f} s){why}")
             if now_s - said_s > STILL_WAITING_S and not self._progress.is_live:
                 said_s = now_s
-                self._progress.say(f"still starting; logs: {self._folder}")
+                self._progress.say(f"still starting{why}; logs: {self._folder}")
             await asyncio.sleep(READY_POLL_S)
 
     def _not_loading(self) -> EnvironmentFault:
         waiting = [service for service in self._services if not service.is_up]
         words = "; ".join(f"{s.name}: {(s.output.last() or ['it said nothing'])[-1]} (log: {s.log})" for s in waiting)
-        return EnvironmentFault(f"not ready after {LOAD_S / 60:.0f} minutes, so this is given up: {words}")
+        return EnvironmentFault(
+            f"not ready after {LOAD_S / 60:.0f} minutes, so this is given up: {self._unread or words}"
+        )
 
     def _nothing_routable(self) -> TandemError:
         """Why no model gets a request although its Triton runs: the gateway knows."""
@@ -394,6 +437,8 @@ class Session:
             loaded = self._loaded()
         except (OSError, ValueError):
             return None
+        control = status["control"]
+        self._unread = control["problem"] if control is not None and control["revision"] is None else None
         self._served = {v["name"] for model in status["models"].values() for v in model["variants"]}
         if len(self._admin_urls) > 1 and loaded - self._served:  # what another gateway has seen
             return None

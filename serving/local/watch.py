@@ -52,22 +52,23 @@ class Failures:
 
 
 def after_failure(before: Failures | None, now_s: float) -> Failures:
-    """The next state when something was found dead, or when starting it again failed, at `now_s`."""
+    """The next state when something was found dead at `now_s`."""
     in_a_row = 0 if before is None or now_s - before.last_s >= STABLE_S else before.count
     return Failures(count=in_a_row + 1, last_s=now_s, due_s=now_s + retry_delay_s(in_a_row))
 
 
-def retry_delay_s(num_before: int) -> float:
-    """0, 0.5, 1, 2, 4 … 15 s for the first, second, third … failure in a row."""
+def retry_delay_s(num_before: int, longest_s: float = LONGEST_RETRY_S) -> float:
+    """0, 0.5, 1, 2, 4 … `longest_s` for the first, second, third … failure in a row."""
     if num_before == 0:
         return 0.0
-    return float(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(num_before - 1, 30)))
+    return float(min(longest_s, FIRST_RETRY_S * 2 ** min(num_before - 1, 30)))
 
 
 class Recovery:
     """What is down, and when each is due. Names are free: a model's, or the server's."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float = LONGEST_RETRY_S) -> None:
+        self._longest_s = longest_s
         self._failures: dict[str, Failures] = {}
 
     def found_dead(self, name: str, now_s: float) -> bool:
@@ -87,11 +88,17 @@ class Recovery:
         before = self._failures.get(name)
         return before is not None and before.due_s is not None
 
-    def failed_again(self, name: str, now_s: float) -> float:
-        """Starting it again did not work. The seconds until the next try."""
-        after = after_failure(self._failures.get(name), now_s)
-        self._failures[name] = after
-        return (after.due_s or now_s) - now_s
+    def failed_again(self, name: str, now_s: float, took_s: float = 0.0) -> float:
+        """Starting it did not work, and took `took_s`. The seconds until the next try: no fewer, so that half of the time is free."""
+        before = self._failures.get(name)
+        in_a_row = 0 if before is None else before.count
+        delay_s = max(retry_delay_s(in_a_row, self._longest_s), took_s)
+        self._failures[name] = Failures(count=in_a_row + 1, last_s=now_s, due_s=now_s + delay_s)
+        return delay_s
+
+    def forget(self, name: str) -> None:
+        """It is wanted no more, or as another one."""
+        self._failures.pop(name, None)
 
     def started(self, name: str) -> None:
         if name in self._failures:

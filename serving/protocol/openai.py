@@ -33,6 +33,7 @@ ERRORS: dict[type[errors.RequestError], tuple[str, str | None]] = {
     errors.NotFound: (INVALID, "model_not_found"),
     errors.NoSuchPath: (INVALID, None),
     errors.RateLimited: ("rate_limit_error", "rate_limit_exceeded"),
+    errors.QuotaExceeded: ("insufficient_quota", "insufficient_quota"),
     errors.Overloaded: (SERVER, "overloaded"),
     errors.NotReady: (SERVER, "not_ready"),
     errors.UpstreamLost: (SERVER, "upstream_lost"),

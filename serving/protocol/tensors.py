@@ -1,6 +1,6 @@
-"""Arrays that the gateway made itself -> a v2 request in the binary extension, and an output of the answer -> an array.
+"""Arrays that the gateway made itself -> a v2 request in the binary extension, and outputs of an answer -> arrays.
 
-For other protocols than v2, whose own requests are forwarded as they came.
+For other protocols than v2, whose own requests are forwarded as they came, and for who compares two answers.
 """
 
 from __future__ import annotations
@@ -36,6 +36,52 @@ def binary_request(inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -
         }
     )
     return head, [head, *blobs]
+
+
+# In the binary extension; BF16, which NumPy has not, is widened to FP32, and BYTES have a length before each.
+BINARY = {
+    "BOOL": "?",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    "BF16": "<u2",
+    **{f"{sign}INT{bits}": f"<{kind}{bits // 8}" for sign, kind in (("", "i"), ("U", "u")) for bits in (8, 16, 32, 64)},
+}
+
+
+def all_outputs(body: bytes, header_length: int | None) -> dict[str, NDArray[Any]]:
+    """Every output of an answer, in JSON or binary, by its name. Raises Internal for what is no answer."""
+    at = len(body) if header_length is None else header_length
+    found: dict[str, NDArray[Any]] = {}
+    try:
+        for output in orjson.loads(body[:at])["outputs"]:
+            size = output.get("parameters", {}).get("binary_data_size")
+            if size is None:
+                values = _of_json(output["data"], output["datatype"])
+            else:
+                values, at = _of_binary(body[at : at + size], output["datatype"]), at + size
+            found[output["name"]] = values.reshape(output["shape"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise Internal(f"the model's answer cannot be read: {error}") from None
+    return found
+
+
+def _of_json(data: list[Any], datatype: str) -> NDArray[Any]:
+    if datatype == "BYTES":
+        return np.array(data, dtype=object).ravel()
+    return np.array(data, dtype=BINARY[datatype]).ravel()
+
+
+def _of_binary(data: bytes, datatype: str) -> NDArray[Any]:
+    if datatype == "BYTES":
+        texts, at = [], 0
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "little")
+            texts.append(data[at + 4 : at + 4 + size].decode("utf-8", "replace"))
+            at += 4 + size
+        return np.array(texts, dtype=object)
+    values = np.frombuffer(data, BINARY[datatype])
+    return (values.astype("<u4") << 16).view("<f4") if datatype == "BF16" else values
 
 
 def float_output(body: bytes, header_length: int | None, name: str) -> NDArray[np.float32]:

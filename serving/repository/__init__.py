@@ -12,6 +12,7 @@ from serving.repository.layout import (
     PREPROCESSING_FILE,
     RECORD_FILE,
     SAMPLE_FILE,
+    TRIAL,
     DigestMismatch,
     Repository,
     Variant,
@@ -19,6 +20,7 @@ from serving.repository.layout import (
     default_repository,
     digests_of,
     file_digest,
+    model_of,
     pool_config_file,
 )
 from serving.repository.record import (
@@ -86,6 +88,7 @@ __all__ = [
     "STAND_IN",
     "TASKS",
     "TOKEN_CLASSIFICATION",
+    "TRIAL",
     "UNGATED",
     "UNTRAINED",
     "Check",
@@ -105,5 +108,6 @@ __all__ = [
     "default_repository",
     "digests_of",
     "file_digest",
+    "model_of",
     "pool_config_file",
 ]

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.documents.nearest import nearest
@@ -25,12 +26,14 @@ from serving.repository.triton_config import ModelConfig
 
 RECORD_FILE = "tandem.json"
 JOURNAL_FILE = ".tandem-journal"  # there while a writer's variants change places (`export/publish.py`)
+SOURCE_FILE = ".tandem-source.json"  # of one that is kept like another place (`export/mirror.py`)
 CONFIG_FILE = "config.pbtxt"
 LABELS_FILE = "labels.txt"
 SAMPLE_FILE = "sample.json"
 PREPROCESSING_FILE = "preprocessing.json"
 GATE_DATA_FILE = "gate.npz"  # what the gate ran on, so that `tandem verify` can run it again
 Stamp = tuple[int, int, int]  # inode, time of change in ns, bytes
+TRIAL = ".trial"  # ends the name in Triton of what answers its gate's rows before it is served
 PRECISIONS = ("fp32", "bf16", "tf32", "fp16", "int8")
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")  # what begins with a dot is hidden, and passed over
@@ -64,6 +67,12 @@ def check_model_name(name: str) -> str:
     return name
 
 
+def model_of(variant: str) -> str:
+    """The public name, which ends in no precision."""
+    model, _, precision = variant.rpartition("-")
+    return model if precision in PRECISIONS else variant
+
+
 def check_variant(variant: str) -> str:
     if variant not in PRECISIONS:
         raise UserError(f"unknown variant {variant!r}{nearest(variant, PRECISIONS)}")
@@ -92,6 +101,34 @@ def _files(directory: Path) -> Iterator[str]:
         hidden = any(part.startswith(".") for part in relative.parts)
         if path.is_file() and not hidden and relative.as_posix() != RECORD_FILE:
             yield relative.as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """Of a repository that is kept like another place, at the last look. `problem` None: that was read, and is here but for `refused`."""
+
+    source: str
+    problem: str | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)  # variant -> why it is not taken
+    stamps: Mapping[str, str] = field(default_factory=dict)  # variant -> what told its content there from another
+    taken: tuple[str, ...] = ()
+    looked: str = ""  # ISO time
+
+    @classmethod
+    def read(cls, repository: Path) -> SourceState | None:
+        """None of one that is like no other place."""
+        try:
+            found = json.loads((repository / SOURCE_FILE).read_text(encoding="utf-8"))
+            return cls(**{**found, "taken": tuple(found["taken"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+def earlier_version(path: str, record: Record) -> int | None:
+    """Of a file of a version before the record's, which may be there or not; None of all others, the earlier records among them."""
+    folder, _, name = path.partition("/")
+    is_earlier = folder.isdecimal() and name != RECORD_FILE and int(folder) < record.model_version
+    return int(folder) if is_earlier else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +162,45 @@ class Variant:
         """Of the model file, and of the weights beside it where one file does not hold them."""
         return sum(path.stat().st_size for path in self.model_path.parent.iterdir() if path.suffix != ".json")
 
+    def has_files_of(self, version: int) -> bool:
+        """Whether the files of an earlier version are kept here."""
+        own = [path for path in self.record.files if earlier_version(path, self.record) == version]
+        return bool(own) and all((self.directory / path).is_file() for path in own)
+
+    def verify_served(self) -> None:
+        """`verify`; where a later version was put beside it, of the files alone that a server of this one reads."""
+        try:
+            self.verify()
+        except DigestMismatch:
+            try:
+                is_followed = self._read_again().model_version > self.record.model_version
+            except (OSError, UserError, UnicodeDecodeError):
+                is_followed = False
+            if not is_followed:
+                raise
+            for path in self.record.files:
+                if path.startswith(f"{self.record.model_version}/") or path == self.record.labels:
+                    self._verify_file(path)
+
+    def _read_again(self) -> Record:
+        return Record.from_json((self.directory / RECORD_FILE).read_text(encoding="utf-8"))
+
+    def _verify_file(self, path: str) -> None:
+        file = self.directory / path
+        if not file.is_file():
+            raise DigestMismatch(self.name, path, "is missing")
+        if file_digest(file) != self.record.files[path]:
+            raise DigestMismatch(self.name, path, "changed after its gate")
+
     def verify(self) -> None:
-        """Raises DigestMismatch for the first file that changed, went missing or was added since the gate."""
+        """Raises DigestMismatch for the first file that changed, went missing or was added since the gate.
+
+        Those of earlier versions may be missing: only some are kept.
+        """
         recorded = self.record.files
-        for path, digest in recorded.items():
-            file = self.directory / path
-            if not file.is_file():
-                raise DigestMismatch(self.name, path, "is missing")
-            if file_digest(file) != digest:
-                raise DigestMismatch(self.name, path, "changed after its gate")
+        for path in recorded:
+            if earlier_version(path, self.record) is None or (self.directory / path).is_file():
+                self._verify_file(path)
         for path in _files(self.directory):
             if path not in recorded:
                 raise DigestMismatch(self.name, path, "was added after the gate")

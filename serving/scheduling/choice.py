@@ -15,6 +15,8 @@ from serving.scheduling.admission import DEFAULT, PoolQueue
 from serving.scheduling.prediction import Correction, Service, corrected, packed
 from serving.scheduling.replica import Ticket
 
+LEFT_WEIGHT = 0.5  # of the newest look at what others do on a server; a guess, not measured
+LEAST_LEFT = 0.1  # of a server, that is ours whatever others do there: who asks gets some of it; a guess, not measured
 NOTICEABLE = 0.01  # of a time: smaller corrections change no decision worth its cost; a guess, not measured
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, fill 0..1 evenly whatever their number
 
@@ -65,10 +67,34 @@ class Candidate:
             rows = execution.closed_rows or execution.rows
             has_room = not execution.closed_rows and rows + ticket.rows <= self.service.max_batch
             believed = packed(believed, 1.0 if has_room else self.service.packed_ratio(rows))
+        self._believe(believed)
+
+    def share_with(self, others_rows_per_s: float, pace: float, *, is_alike: bool = True) -> None:
+        """One of its servers did so many rows for others lately, and took `pace` times as long as its curve says: the rest is ours.
+
+        `is_alike`: a row of a tensor costs what a row of the curve does, so that `pace` tells of executions and not of longer rows.
+        """
+        old, service = self._believed, self.service
+        others_ratio = others_rows_per_s * pace / (service.full.rate_rows_per_s * service.num_instances)
+        left_ratio = max(LEAST_LEFT, 1.0 - others_ratio)
+        own_pace = (
+            max(1.0, pace) if others_ratio and is_alike else 0.0
+        )  # below it, the way there and back is in the curve
+        weight = LEFT_WEIGHT / max(1, len(self.queue.replicas))
+        if others_ratio and old.left_ratio < 1.0:  # of which something is known
+            left_ratio = old.left_ratio + weight * (left_ratio - old.left_ratio)
+        if own_pace and old.pace:
+            own_pace = old.pace + weight * (own_pace - old.pace)
+        self._believe(Correction(old.factor, old.spread, old.packed_ratio, left_ratio, own_pace))
+
+    def _believe(self, believed: Correction) -> None:
+        """It is used once it changes decisions."""
         used = self.service.correction
         if (
             max(abs(believed.factor - used.factor), abs(believed.spread - used.spread)) > NOTICEABLE * used.factor
             or abs(believed.packed_ratio - used.packed_ratio) > NOTICEABLE
+            or abs(believed.left_ratio - used.left_ratio) > NOTICEABLE
+            or abs(believed.pace - used.pace) > NOTICEABLE
         ):
             self.service = self.service.corrected_by(believed)
         self._believed = believed
@@ -118,19 +144,29 @@ class Forecast(NamedTuple):
 
 
 def forecasts(
-    now: float, candidates: Sequence[Candidate], rows: float, deadline: float, priority: int = DEFAULT
+    now: float,
+    candidates: Sequence[Candidate],
+    rows: float,
+    deadline: float,
+    priority: int = DEFAULT,
+    *,
+    tenant: str = "",
+    chosen: Chosen | None = None,
 ) -> list[Forecast]:
-    """Of all of them, including those that `choose` need not ask, the cheapest first; one that would be late as the last in its line."""
-    return [
-        Forecast(
-            c,
-            c.queue.finish(now, c.service, rows, deadline, priority)
-            or c.queue.finish(now, c.service, rows, inf, priority),
-            c.price(rows),
-            c.share,
-        )
-        for c in _by_price(candidates, rows)
-    ]
+    """Of all of them, including those that `choose` need not ask, the cheapest first; one that would be late as the last in its line.
+
+    `chosen`: what `choose` said at this moment, which is not asked again.
+    """
+    found: list[Forecast] = []
+    for c in _by_price(candidates, rows):
+        if chosen is not None and c is chosen.candidate:
+            finish: float | None = chosen.finish
+        else:
+            finish = c.queue.finish(now, c.service, rows, deadline, priority, tenant)
+            if finish is None:
+                finish = c.queue.finish(now, c.service, rows, inf, priority, tenant)
+        found.append(Forecast(c, finish, c.price(rows), c.share))
+    return found
 
 
 def verdicts(
@@ -164,6 +200,7 @@ def choose(
     deadline: float,
     priority: int = DEFAULT,
     *,
+    tenant: str = "",
     turn: float = 0.0,
     is_pinned: bool = False,
     is_bridged: bool = False,
@@ -183,13 +220,13 @@ def choose(
             if candidate.share > 0.0:
                 passed_over.append(candidate)
             continue
-        finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority)
+        finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority, tenant)
         if finish is not None:
             return Chosen(candidate, _reason(candidate, ordered, bridges, is_pinned), finish)
         if now + candidate.service.curve.seconds(rows) > deadline:
             candidate.num_hopeless += 1
     for candidate in passed_over:
-        finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority)
+        finish = candidate.queue.finish(now, candidate.service, rows, deadline, priority, tenant)
         if finish is not None:
             return Chosen(candidate, _reason(candidate, ordered, False, is_pinned), finish)
     return None
@@ -202,6 +239,7 @@ def may_admit(
     deadline: float,
     priority: int = DEFAULT,
     *,
+    tenant: str = "",
     turn: float = 0.0,
     is_length_free: bool = False,
 ) -> bool:
@@ -211,7 +249,7 @@ def may_admit(
     """
     for c in _open(candidates, turn):
         most_rows = inf if is_length_free else max(rows, c.service.max_batch)
-        if c.queue.may_admit(now, c.service, rows, most_rows, deadline, priority):
+        if c.queue.may_admit(now, c.service, rows, most_rows, deadline, priority, tenant):
             return True
     return False
 
@@ -252,6 +290,7 @@ def retry_after_s(
     deadline: float,
     priority: int = DEFAULT,
     *,
+    tenant: str = "",
     turn: float = 0.0,
 ) -> float | None:
     """Retry-After: how long until a request like the one that `choose` refused would be let in, if nothing more arrived.
@@ -260,7 +299,7 @@ def retry_after_s(
     """
     in_s = deadline - now
     asked = _open(candidates, turn)
-    opens = min((c.queue.opens_at(now, c.service, rows, in_s, priority) for c in asked), default=inf)
+    opens = min((c.queue.opens_at(now, c.service, rows, in_s, priority, tenant) for c in asked), default=inf)
     return None if opens == inf else opens - now
 
 

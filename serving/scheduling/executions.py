@@ -9,6 +9,7 @@ begins then, not when it was predicted to.
 from __future__ import annotations
 
 from heapq import heapify, heapreplace
+from math import inf
 
 from serving.scheduling.prediction import Service
 
@@ -16,12 +17,14 @@ from serving.scheduling.prediction import Service
 class Execution:
     """Rows that are computed together. `ends` is a prediction; None: no instance has taken it yet.
 
-    `closed_rows`: that it had when the next did not fit, whichever of them left since; 0 where that has not been.
+    `closed_rows`: that it had when the next did not fit, whichever of them left since; 0 where that has not been. `began`: when an instance
+    took it, as far as this process knows.
     """
 
-    __slots__ = ("closed_rows", "ends", "num", "rows")
+    __slots__ = ("began", "closed_rows", "ends", "num", "rows")
 
-    def __init__(self, rows: float, ends: float | None) -> None:
+    def __init__(self, rows: float, ends: float | None, began: float = 0.0) -> None:
+        self.began = began
         self.closed_rows = 0.0
         self.num = 1  # requests
         self.rows = rows
@@ -31,14 +34,18 @@ class Execution:
 class Executions:
     """Of one variant on one server."""
 
-    __slots__ = ("_running", "_waiting")
+    __slots__ = ("_gathers", "_running", "_waiting")
 
     def __init__(self) -> None:
+        self._gathers: Execution | None = None  # that an idle instance waits to fill, at the moment at which it `began`
         self._running: list[Execution] = []  # one an instance at most
         self._waiting: list[Execution] = []  # in order; only the last takes more rows
 
     def begins(self, now: float, service: Service, rows: float) -> tuple[float, float]:
         """When an execution would begin that so many more rows are part of, and how many rows it would have then."""
+        gathers = self.gathers(now, service, rows)
+        if gathers is not None:
+            return now, gathers.rows + rows
         if len(self._running) < service.num_instances:
             return now, rows
         waiting = self._waiting
@@ -47,16 +54,24 @@ class Executions:
             return self._free(now, service, len(waiting)), rows
         return self._free(now, service, len(waiting) - 1), last.rows + rows
 
+    def gathers(self, now: float, service: Service, rows: float) -> Execution | None:
+        """The execution that so many more rows are part of although an instance has taken it, since they come at once."""
+        gathers = self._gathers
+        if gathers is None or gathers.began != now or gathers.rows + rows > service.max_batch:
+            return None
+        return gathers
+
     def least_end(self, now: float, service: Service, rows: float) -> float:
         """The earliest that an execution may end which so many rows or more are part of; with room for the error of predictions."""
         if len(self._running) < service.num_instances:
             return now + service.careful_seconds(rows)
-        waiting = self._waiting
+        gathers, waiting = self.gathers(now, service, rows), self._waiting
+        gathered = inf if gathers is None else now + service.careful_seconds(gathers.rows + rows)
         if not waiting:
-            return self._free(now, service, 0) + service.careful_seconds(rows)
+            return min(gathered, self._free(now, service, 0) + service.careful_seconds(rows))
         last = waiting[-1].rows
         alone = max(rows, service.max_batch - last)  # that do not fit into the last
-        ends = self._free(now, service, len(waiting)) + service.careful_seconds(alone)
+        ends = min(gathered, self._free(now, service, len(waiting)) + service.careful_seconds(alone))
         if last + rows > service.max_batch:
             return ends
         return min(ends, self._free(now, service, len(waiting) - 1) + service.careful_seconds(last + rows))
@@ -65,9 +80,16 @@ class Executions:
         """The execution that they are part of from now on, and when it ends as predicted."""
         begins, together = self.begins(now, service, rows)
         ends = begins + service.seconds(together)
+        gathers = self.gathers(now, service, rows)
+        if gathers is not None:
+            gathers.rows, gathers.ends = together, ends
+            gathers.num += 1
+            return gathers, ends
         if len(self._running) < service.num_instances:
-            execution = Execution(rows, ends)
+            execution = Execution(rows, ends, now)
             self._running.append(execution)
+            if service.full.gathers:
+                self._gathers = execution
         elif together > rows:
             execution = self._waiting[-1]
             execution.rows = together
@@ -88,8 +110,11 @@ class Executions:
                 self._waiting.remove(execution)
         elif execution in self._running:
             self._running.remove(execution)
+            if execution is self._gathers:
+                self._gathers = None
             if self._waiting:
                 following = self._waiting.pop(0)
+                following.began = now
                 following.ends = now + service.seconds(following.rows)
                 self._running.append(following)
 

@@ -48,7 +48,7 @@ class _Block:
 class Line:
     def __init__(self, share: float = 1.0) -> None:
         self._blocks: list[_Block] = []
-        self._share = share
+        self.share = share
         self.total_s = 0.0  # costs of all who wait
         self.num_waiting = 0
 
@@ -61,7 +61,7 @@ class Line:
 
     def reshare(self, share: float) -> None:
         """The number of servers that work on this line is another one."""
-        self._share = share
+        self.share = share
         for block in self._blocks:
             block.weigh(share)
 
@@ -74,25 +74,25 @@ class Line:
         self.num_waiting += 1
         self.total_s += ticket.cost_s
         if index < 0:
-            blocks.append(_Block([ticket], self._share))
+            blocks.append(_Block([ticket], self.share))
             return
         block = blocks[index]
         at = bisect_right(block.dues, due)
         if at == len(block.dues):
             block.total += ticket.cost_s
             block.largest = max(block.largest, ticket.cost_s)
-            block.room = min(block.room, due - self._share * block.total)
+            block.room = min(block.room, due - self.share * block.total)
         block.tickets.insert(at, ticket)
         block.dues.insert(at, due)
         block.costs.insert(at, ticket.cost_s)
         if len(block.dues) > MAX_BLOCK:
             half = len(block.dues) // 2
             blocks[index : index + 1] = [
-                _Block(block.tickets[:half], self._share),
-                _Block(block.tickets[half:], self._share),
+                _Block(block.tickets[:half], self.share),
+                _Block(block.tickets[half:], self.share),
             ]
         elif at < len(block.dues) - 1:
-            block.weigh(self._share)
+            block.weigh(self.share)
 
     def remove(self, ticket: Ticket) -> None:
         """Nothing happens if it does not wait here."""
@@ -112,7 +112,7 @@ class Line:
 
     def fits(self, start: float, due: float, cost_s: float) -> bool:
         """Whether one more is done when due, and all behind it still are, if the line begins to be done at `start`."""
-        share, blocks = self._share, self._blocks
+        share, blocks = self.share, self._blocks
         due += ROUNDING_S
         if not blocks or due >= blocks[-1].dues[-1]:
             return start + share * (self.total_s + cost_s) <= due
@@ -131,7 +131,7 @@ class Line:
 
         Where this is False, `fits` is for all of them.
         """
-        share, begin_by, due_by = self._share, begin_by + 2 * ROUNDING_S, due_by + 2 * ROUNDING_S
+        share, begin_by, due_by = self.share, begin_by + 2 * ROUNDING_S, due_by + 2 * ROUNDING_S
         if start > begin_by:
             return False
         begin = start  # at the last place that it can have, since there it keeps the fewest waiting
@@ -150,7 +150,7 @@ class Line:
 
     def _leaves_in_time(self, index: int, at: int, finish: float) -> bool:
         """Whether those of this block from `at` on, and of all blocks behind it, are in time if they begin at `finish`."""
-        share, block = self._share, self._blocks[index]
+        share, block = self.share, self._blocks[index]
         for due, cost_s in zip(block.dues[at:], block.costs[at:], strict=True):
             finish += share * cost_s
             if finish > due + ROUNDING_S:
@@ -177,7 +177,7 @@ class Line:
 
         Who was sent can no longer be overtaken, and is sent `flight_s` before it is done; `then` are the lines that follow.
         """
-        own_s = self._share * cost_s
+        own_s = self.share * cost_s
         if due_in_s < own_s - ROUNDING_S:
             return inf
         ahead = self._ahead(now + due_in_s, start, own_s)
@@ -199,7 +199,7 @@ class Line:
         then: Sequence[Line],
     ) -> float:
         """One in a hurry goes behind all that are sent before it would be let in: when that is over."""
-        share, reach_s = self._share, flight_s + early_s
+        share, reach_s = self.share, flight_s + early_s
         for costs, total, largest in self._behind(-inf if ahead is None else ahead[0], then):
             if finish + share * costs[0] - flight_s > opens:
                 return opens
@@ -230,11 +230,11 @@ class Line:
         begin, begins = start, []
         for block in self._blocks:
             begins.append(begin)
-            begin += self._share * block.total
+            begin += self.share * block.total
         for at in range(len(begins) - 1, -1, -1):
             block, begin = self._blocks[at], begins[at]
             if not block.has_room:
-                block.weigh(self._share)
+                block.weigh(self.share)
             if block.dues[0] <= behind_from or begin + own_s > block.room + ROUNDING_S:
                 last = self._last_before(block, begin, behind_from, own_s)
                 if last is not None:
@@ -243,10 +243,10 @@ class Line:
 
     def _last_before(self, block: _Block, start: float, behind_from: float, own_s: float) -> tuple[float, float] | None:
         if block.dues[-1] <= behind_from:
-            return block.dues[-1], start + self._share * block.total
+            return block.dues[-1], start + self.share * block.total
         last = None
         for due, end in zip(block.dues, accumulate(block.costs), strict=True):
-            finish = start + self._share * end
+            finish = start + self.share * end
             if due <= behind_from or finish + own_s > due + ROUNDING_S:
                 last = due, finish
         return last

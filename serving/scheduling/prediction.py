@@ -7,27 +7,42 @@ both, is learnt from what this process saw alone, and lives in memory, never in 
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from serving.scheduling.curve import Curve
 
 WEIGHT = 0.05  # of the newest answer: about the last twenty count; a guess, not measured
 SMALLEST, LARGEST = 0.25, 16.0  # one stall must not say that a curve is further off than this; a guess, not measured
 NEARLY = 0.95  # of the best rate: a row more in every execution would gain less than noise; a guess, not measured
+SHORTEST_S = 0.003  # an execution: beside shorter ones the way to the server and back leaves it idle (1 ms each way, and as much again)
 SPREADS = 2.0  # mean absolute deviations kept free before a deadline: about 95 of 100 normal errors stay within
 
 
-class Correction(NamedTuple):
+class Correction:
     """`factor`: actual time as a multiple of the curve's; `spread`: the mean absolute deviation of that factor.
 
     `packed_ratio`: what executions do, as a share of what full ones would, because requests of several rows leave places that none of
-    them fits into.
+    them fits into. `left_ratio`: of what a server does, the share that others who send there leave to this process. `pace`: what executions
+    take by themselves, as a multiple of the curve's, where others send there and their waits are in `factor`; 0 where that tells it.
+    It never changes, and is no tuple because each answer makes two: as a tuple one takes five times as long.
     """
 
-    factor: float = 1.0
-    spread: float = 0.0
-    packed_ratio: float = 1.0
+    __slots__ = ("factor", "left_ratio", "pace", "packed_ratio", "spread")
+
+    def __init__(
+        self,
+        factor: float = 1.0,
+        spread: float = 0.0,
+        packed_ratio: float = 1.0,
+        left_ratio: float = 1.0,
+        pace: float = 0.0,
+    ) -> None:
+        self.factor: Final = factor
+        self.spread: Final = spread
+        self.packed_ratio: Final = packed_ratio
+        self.left_ratio: Final = left_ratio
+        self.pace: Final = pace
 
 
 UNCORRECTED = Correction()
@@ -43,64 +58,90 @@ def corrected(old: Correction, predicted_s: float, actual_s: float, by: Correcti
         return old
     off = min(max(actual_s / predicted_s, SMALLEST), LARGEST)
     seen = min(max((by or old).factor * off, SMALLEST), LARGEST)
-    return Correction(
-        old.factor + WEIGHT * (seen - old.factor),
-        old.spread + WEIGHT * (abs(seen - old.factor) - old.spread),
-        old.packed_ratio,
-    )
+    factor = old.factor + WEIGHT * (seen - old.factor)
+    spread = old.spread + WEIGHT * (abs(seen - old.factor) - old.spread)
+    return Correction(factor, spread, old.packed_ratio, old.left_ratio, old.pace)
 
 
 def packed(old: Correction, ratio: float) -> Correction:
     """What is believed after an answer from an execution that was packed so well."""
     if ratio == old.packed_ratio:
         return old
-    return Correction(old.factor, old.spread, old.packed_ratio + WEIGHT * (ratio - old.packed_ratio))
+    packed_ratio = old.packed_ratio + WEIGHT * (ratio - old.packed_ratio)
+    return Correction(old.factor, old.spread, packed_ratio, old.left_ratio, old.pace)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Full:
     """What a server does when there is enough to do, by its curve: rows of an execution, rows a second, and what two executions take.
 
-    One object for a variant on a pool however it is corrected: what is in flight is counted by it.
+    One object for a variant on a pool however it is corrected: what is in flight is counted by it. `model`: the public name of what it is
+    a variant of. `gathers`: an instance that is idle waits a moment, so that all that is sent at once is one execution.
     """
 
     batch: int
     rate_rows_per_s: float
     flight_s: float
+    model: str = ""
+    gathers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Service:
-    """One variant on one server: what an execution costs, how many run at once, of how many rows at most."""
+    """One variant on one server: what an execution costs, how many run at once, of how many rows at most.
 
-    curve: Curve
-    num_instances: int = 1
-    max_batch: int = 1
-    correction: Correction = UNCORRECTED
-    known: InitVar[Full | None] = None  # computed where it is not given
-    full: Full = field(init=False, repr=False, compare=False)
-    without: frozenset[str] = frozenset()  # servers of the pool, by name, that do not serve it
-    batch: int = field(init=False)  # rows that make an execution full
-    rate_rows_per_s: float = field(init=False)  # of executions as full as they get, on all instances, as corrected
-    bound: int = field(init=False)  # rows in flight: full executions run, and the next ones are there
-    _factor: float = field(init=False, repr=False)
-    _careful: float = field(init=False, repr=False)
-    _careful_full_s: float = field(init=False, repr=False)
+    It never changes. A dataclass would take four times as long to make, and every fourth answer makes one.
+    """
 
-    def __post_init__(self, known: Full | None) -> None:
-        if self.num_instances < 1 or self.max_batch < 1:
+    __slots__ = (
+        "_careful",
+        "_careful_full_s",
+        "_factor",
+        "batch",
+        "bound",
+        "correction",
+        "curve",
+        "full",
+        "max_batch",
+        "num_instances",
+        "rate_rows_per_s",
+        "without",
+    )
+
+    def __init__(
+        self,
+        curve: Curve,
+        num_instances: int = 1,
+        max_batch: int = 1,
+        correction: Correction = UNCORRECTED,
+        known: Full | None = None,
+        without: frozenset[str] = frozenset(),
+        model: str = "",
+        *,
+        gathers: bool = False,
+    ) -> None:
+        """`known` is computed where it is not given, of this `model`, which `gathers` or not; `without`: servers of the pool, by name, that
+        do not serve it.
+        """
+        if num_instances < 1 or max_batch < 1:
             raise ValueError("a server has at least one instance, and an execution at least one row")
-        full = known or _full(self.curve, self.max_batch)
-        factor = self.correction.factor
-        set_ = object.__setattr__
-        set_(self, "full", full)
-        set_(self, "batch", full.batch)
-        rate_rows_per_s = full.rate_rows_per_s * self.correction.packed_ratio
-        set_(self, "rate_rows_per_s", self.num_instances * rate_rows_per_s / factor)
-        set_(self, "bound", 2 * full.batch * self.num_instances)
-        set_(self, "_factor", factor)
-        set_(self, "_careful", factor + SPREADS * self.correction.spread)
-        set_(self, "_careful_full_s", self.curve.seconds(full.batch) * self._careful)
+        full = known or _full(curve, max_batch, model, gathers)
+        factor = correction.factor
+        rate_rows_per_s = full.rate_rows_per_s * correction.packed_ratio * correction.left_ratio
+        self.curve: Final = curve
+        self.num_instances: Final = num_instances
+        self.max_batch: Final = max_batch
+        self.correction: Final = correction
+        self.full: Final = full
+        self.without: Final = without
+        self.batch: Final = full.batch  # rows that make an execution full
+        # Of executions as full as they get, on all instances, as corrected: our share.
+        self.rate_rows_per_s: Final = num_instances * rate_rows_per_s / factor
+        self.bound: Final = (
+            2 * full.batch * num_instances
+        )  # rows in flight: full executions run, and the next ones are there
+        self._factor: Final = factor
+        self._careful: Final = factor + SPREADS * correction.spread
+        self._careful_full_s: Final = curve.seconds(full.batch) * self._careful
 
     def seconds(self, rows: float) -> float:
         """From its start to its end, as corrected."""
@@ -115,8 +156,13 @@ class Service:
         return self._careful_full_s if rows <= self.batch else self.careful_seconds(rows)
 
     def cost_s(self, rows: float) -> float:
-        """Seconds of the whole server that it takes, where executions are full."""
+        """Seconds of the whole server that it takes, where executions are full; longer where others leave us a share of it."""
         return rows / self.rate_rows_per_s
+
+    def work_s(self, rows: float) -> float:
+        """The same, whoever else sends there: what it is demand for."""
+        pace = self.correction.pace
+        return rows / self.rate_rows_per_s * self.correction.left_ratio * (pace / self._factor if pace else 1.0)
 
     def device_s(self, rows: float) -> float:
         """Seconds of the whole server that it takes by itself: what it is charged for. Not corrected, so that prices stand still."""
@@ -130,9 +176,9 @@ class Service:
         return Service(self.curve, self.num_instances, self.max_batch, correction, self.full, self.without)
 
 
-def _full(curve: Curve, max_batch: int) -> Full:
+def _full(curve: Curve, max_batch: int, model: str, gathers: bool) -> Full:
     """The smallest executions that are nearly as good as the best: larger ones only make everybody wait longer."""
-    enough = NEARLY * curve.rate_rows_per_s(max_batch)
-    batch = next((rows for rows in range(1, max_batch) if rows / curve.seconds(rows) >= enough), max_batch)
-    seconds = curve.seconds(batch)
-    return Full(batch, batch / seconds, 2 * seconds)
+    enough, seconds = NEARLY * curve.rate_rows_per_s(max_batch), curve.seconds
+    good = (rows for rows in range(1, max_batch) if rows / seconds(rows) >= enough and seconds(rows) >= SHORTEST_S)
+    batch = next(good, max_batch)
+    return Full(batch, batch / seconds(batch), 2 * seconds(batch), model, gathers)

@@ -44,7 +44,9 @@ class Replica:
 
     __slots__ = (
         "_compared",
+        "_is_judged",
         "_round",
+        "charged_s",
         "epoch",
         "fill",
         "flights",
@@ -55,11 +57,14 @@ class Replica:
         "is_shared",
         "is_up",
         "late_ratio",
+        "mixed_at",
         "name",
         "num_answered",
         "num_in_flight",
         "num_timed",
+        "others_ratio",
         "pace",
+        "queued",
         "version",
     )
 
@@ -76,10 +81,15 @@ class Replica:
         self.fill = 1.0
         self.pace = 1.0  # what executions really take, as a multiple of their curves
         self.is_shared = False  # others send requests there, too
+        self.mixed_at = 0.0  # when several models had work here last
+        self.charged_s: dict[str, float] = {}  # to models, for what was answered since its work was told
+        self.queued: frozenset[str] = frozenset()  # models of which something waited there lately, of whoever sent it
+        self.others_ratio = 0.0  # of what it did lately, that it did for them
         self.num_answered = 0  # requests
         self._compared: tuple[int, int] | None = (
             None  # requests it had answered for all and for us when that was compared last
         )
+        self._is_judged = False  # `is_shared` says what was seen
         self._round = 0.0  # of the bounds, answered since `fill` was last looked at
         self.version = 0  # of what is in flight: another one after each booking and each end
         self.forget_times()
@@ -109,13 +119,14 @@ class Replica:
         self.version += 1
         return execution, max(flight.free_at, ends) - now
 
-    def done(self, now: float, service: Service, rows: float) -> float:
-        """When it would be done here, where something is in flight, if it were sent now; with room for the error of predictions."""
+    def done(self, now: float, service: Service, rows: float, *, is_bold: bool = False) -> float:
+        """When it would be done here, where something is in flight, if it were sent now; `is_bold`: without room for errors."""
         flight = self.flights.get(service.full)
         if flight is None:
             return now + service.careful_seconds(rows)
         begins, together = flight.executions.begins(now, service, rows)
-        return max(begins + service.careful_seconds(together), flight.free_at + service.cost_s(rows))
+        own_s = service.seconds(together) if is_bold else service.careful_seconds(together)
+        return max(begins + own_s, flight.free_at + service.cost_s(rows))
 
     def least_done(self, now: float, service: Service, rows: float) -> float:
         """The earliest `done` of so many rows or more."""
@@ -129,15 +140,23 @@ class Replica:
         flight = self.flights.get(service.full)
         return now if flight is None else max(now, flight.free_at)
 
-    def has_room(self, service: Service, rows: float, *, is_proven: bool = False) -> bool:
+    def gathers(self, now: float, service: Service, rows: float) -> bool:
+        """Whether so many rows more would fill an execution that was sent and has not begun, to no larger one than pays."""
+        flight = self.flights.get(service.full)
+        if flight is None or not self.has_room(service, rows):
+            return False
+        _, together = flight.executions.begins(now, service, rows)
+        return rows < together <= service.batch
+
+    def has_room(self, service: Service, rows: float, *, is_proven: bool = False, may_fly: float = 1.0) -> bool:
         """Where something is in flight: whether so many rows may be, too. More than the bound go where none of their variant are.
 
-        `is_proven`: as if it were not on trial.
+        `is_proven`: as if it were not on trial. `may_fly`: of the bound, how much may be in flight.
         """
         if self.health.num_trials_left > 0 and not is_proven:
             return False
         flight = self.flights.get(service.full)
-        return flight is None or flight.rows + rows <= self.fill * service.bound
+        return flight is None or flight.rows + rows <= may_fly * self.fill * service.bound
 
     def ended(self, now: float, service: Service, rows: float, cost_s: float, execution: Execution) -> None:
         """Answered or lost: what is left begins now."""
@@ -202,21 +221,25 @@ class Replica:
         weight = max(LATENCY_WEIGHT, 1 / self.num_timed)
         self.late_ratio += weight * (times - self.late_ratio)
 
-    def compare(self, num_answered_to_all: int, num_answered_to_us: int, pace: float) -> None:
+    def compare(self, num_answered_to_all: int, num_answered_to_us: int, pace: float) -> bool:
         """What the server has answered to all so far by its own count, what of that was ours (`num_answered`) at that moment, and what
-        executions took lately as a multiple of their curves.
+        executions took lately as a multiple of their curves. Returns whether `others_ratio` is to be told (`Candidate.share_with`): as long
+        as there are others, when they have gone, and of a new server, which may stand for one where there were some.
         """
-        before = self._compared
+        before, was_shared = self._compared, self.is_shared
         if before is None:  # what it did before it was looked at first tells nothing of now
             self._compared = num_answered_to_all, num_answered_to_us
-            return
+            return False
         to_all, to_us = num_answered_to_all - before[0], num_answered_to_us - before[1]
         if 0 <= to_all < ENOUGH_TIMES * max(1, self.num_in_flight):
-            return
+            return was_shared
         self._compared = num_answered_to_all, num_answered_to_us
         if to_all > 0:  # otherwise it began anew
             self.is_shared = to_all - to_us - self.num_in_flight > OTHERS_RATIO * to_all
+            self.others_ratio = 1.0 - to_us / to_all if self.is_shared else 0.0
             self.pace = max(1.0, pace)
+            was_shared, self._is_judged = was_shared or not self._is_judged, True
+        return was_shared or self.is_shared
 
     def learn(self, service: Service, rows: float, actual_s: float) -> None:
         """From an answer, before it has `ended`."""
@@ -233,26 +256,39 @@ class Replica:
 
 
 class Ticket:
-    """A request that was let in. `due` is when its share of the work must be done, `deadline` when its answer must be there."""
+    """A request that was let in. `rank`: of its line, the first is 1.
+
+    `due` is when its share of the work must be done, `deadline` when its answer must be there."""
 
     __slots__ = (
+        "charged_s",
         "cost_s",
         "deadline",
         "due",
         "epoch",
         "execution",
         "in_line",
+        "is_open",
         "predicted_s",
-        "priority",
+        "rank",
         "replica",
         "request",
         "rows",
         "sent",
         "service",
+        "tenant",
     )
 
     def __init__(
-        self, request: Any, service: Service, rows: float, deadline: float, due: float, cost_s: float, priority: int
+        self,
+        request: Any,
+        service: Service,
+        rows: float,
+        deadline: float,
+        due: float,
+        cost_s: float,
+        rank: int,
+        tenant: str = "",
     ) -> None:
         self.request = request
         self.service = service
@@ -260,13 +296,16 @@ class Ticket:
         self.deadline = deadline
         self.due = due
         self.cost_s = cost_s
-        self.priority = priority
+        self.rank = rank
+        self.tenant = tenant
+        self.is_open = True  # neither done nor gone
         self.in_line = False
         self.replica: Replica | None = None  # where it was sent
         self.epoch = 0  # of that server's bookings
         self.execution: Execution | None = None  # there, that it is thought to be part of
         self.sent = 0.0
         self.predicted_s = 0.0  # from being sent to its answer
+        self.charged_s = 0.0  # to its model
 
     def book(self, now: float, replica: Replica) -> None:
         """On this server, from now on."""

@@ -33,17 +33,21 @@ class Variant:
     speed_ratio: float | None = None
     by_hand: bool | None = None  # whether the configuration names this one of a model's; None where it names none
     gate: str = "passed"
+    dtype: str = "unmeasured"  # types that its products compute in there, as a profile showed
     version: str = "1"  # of the source's model, shared by its variants
     space: str = ""  # of an embedding: which vectors its own may be compared with
     in_space: bool = True  # that is the one that the model's public name stands for
     earlier: tuple[tuple[str, str], ...] = ()  # (version, digest) of those that are served beside it
+    task: str = ""  # by which answers are compared; empty where its Triton does not say
+    max_loss: float = 0.0  # that its gate found beside FP32, 0..1
     versions: frozenset[str] = frozenset()  # that its Triton was told to serve; empty where nobody told it
 
     def has_same_receipt(self, other: Variant) -> bool:
         """Whether a receipt says the same of both."""
-        return (self.device, self.engine, self.digest, self.gate, self.earlier) == (
+        return (self.device, self.engine, self.dtype, self.digest, self.gate, self.earlier) == (
             other.device,
             other.engine,
+            other.dtype,
             other.digest,
             other.gate,
             other.earlier,
@@ -56,7 +60,9 @@ class Variant:
     def at(self, version: str) -> Variant:
         """As it is for whoever asks for this version."""
         digests = dict(self.earlier)
-        return replace(self, version=version, digest=digests[version]) if version in digests else self
+        return (
+            replace(self, version=version, digest=digests[version], dtype="unmeasured") if version in digests else self
+        )
 
     def chosen(self, yes: bool) -> Variant:
         return replace(self, by_hand=yes)

@@ -67,6 +67,8 @@ function take(event) {
   const data = JSON.parse(event.slice(event.indexOf("data: ") + 6));
   if (event.startsWith("event: start")) {
     kept = { ...data, sums: add(new Map(), data.totals), servers: { ...data.server_s } };
+  } else if (event.startsWith("event: scaler")) {
+    kept.scaler = data;
   } else {
     kept.samples.push(data);
     kept.samples = kept.samples.slice(-Math.round(kept.kept_s / kept.every_s));
@@ -119,6 +121,7 @@ export function show() {
   tiles(rows, seconds, servers, newest);
   curves();
   states();
+  scaler();
   traffic(rows, seconds, servers);
   errors(rows);
 }
@@ -144,6 +147,25 @@ function tiles(rows, seconds, servers, newest) {
     ["Price per million", spent === null ? "–" : ok ? number((spent / ok) * 1e6) : "–", spent === null ? "no prices set" : "in all"],
   ];
   $("tiles").replaceChildren(...facts.map(([name, value, unit]) => el("div", "", el("dt", name), el("dd", value, " ", el("small", unit)))));
+}
+
+const sum = (values) => (values.some((v) => v == null) ? null : values.reduce((a, b) => a + b, 0)); // unknown where a part is
+
+function scaler() {
+  $("scaler-part").hidden = kept.scaler === null;
+  if (kept.scaler === null) return;
+  if (kept.scaler.problem) return $("scaler").replaceChildren(classed("soft", el("p", kept.scaler.problem)));
+  const pools = Object.entries(kept.scaler.pools).sort();
+  const facts = (p) => [number(p.wanted), number(p.ready), number(p.nodes), number(p.per_hour), number(p.spent)];
+  const why = (d) => (d ? `${clock(d.decided_at)}: ${d.before} → ${d.after}, ${d.sentence}` : "no change yet");
+  const cold = (c) => (c ? Object.entries(c.phases_s).map(([phase, s]) => `${phase.replace("_", " ")} ${duration(s)}`).join(", ") || "waiting for a pod" : "none");
+  const rows = pools.map(([name, p]) => [name, ...facts(p), why(p.decision), cold(p.cold_start)]);
+  const all = pools.map(([, p]) => p);
+  if (rows.length > 1) rows.push(["all", ...facts(Object.fromEntries(["wanted", "ready", "nodes", "per_hour", "spent"].map((f) => [f, sum(all.map((p) => p[f]))]))), "", ""]);
+  const heads = ["Pool", "Servers wanted", "answering", "Nodes", "An hour", `Spent since ${clock(kept.scaler.began)}`, "Last change", "Last cold start"];
+  const held = [kept.scaler.holds && `No number is published: ${kept.scaler.holds}.`, kept.scaler.keeps && `No number goes down: ${kept.scaler.keeps}.`].filter(Boolean);
+  const note = `${held.join(" ")} Paid for is what is wanted or still answers, by the prices of tandem.yaml; a node with pods of two pools counts for both.`;
+  $("scaler").replaceChildren(table(heads, rows, [1, 2, 3, 4, 5]), classed("soft", el("p", note.trim())));
 }
 
 const MARKS = ["s0", "s1", "s2", "s3", "s4"];

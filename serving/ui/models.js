@@ -10,7 +10,7 @@ const WHY = {
   none_measured_faster: "no other variant is measured to be faster on this processor",
   only_variant: "no FP32 is served there",
 };
-const STATES = { served: "served", loading: "being loaded", not_loaded: "could not be loaded", away: "away", unloaded: "unloaded", waiting: "waits for a server" };
+const STATES = { served: "served", loading: "being loaded", draining: "answers its last requests", not_loaded: "could not be loaded", away: "away", unloaded: "unloaded", waiting: "waits for a server" };
 
 const BASES = { labels: "right answers that came with the data", agreement: "the reference’s own answers", nothing: "no proof: somebody accepted it", "untrained: speed only": "random weights: there is nothing to be right about" };
 
@@ -28,7 +28,7 @@ function speed(v, processor) {
 }
 
 function pools(v, account) {
-  const served = account.filter((a) => a.name === v.name).map((a) => tag(`${a.pool}: ${STATES[a.state] ?? a.state}`, a.state === "served" ? "good" : "bad"));
+  const served = account.filter((a) => a.name === v.name).map((a) => tag(`${a.pool}: ${STATES[a.state] ?? a.state}`, ["served", "draining"].includes(a.state) ? "good" : "bad"));
   const gates = Object.entries(v.pools).filter(([, g]) => g.status !== "passed").map(([pool, g]) => el("div", "", el("small", `${pool}: ${g.status.replace("_", " ")}: ${g.reason}`)));
   return el("span", "", ...served.flatMap((t) => [t, " "]), ...gates);
 }
@@ -51,7 +51,7 @@ function card(name, known, status, processor) {
   if (known) parts.push(classed("soft", el("p", known.source)));
   const now = status?.public;
   parts.push(el("p", now ? `“${name}” means ${now.variant} on pool ${now.pool} now. Pool: ${WHERE[now.reason] ?? now.reason}. Variant: ${WHY[now.preference] ?? now.preference}.` : `“${name}” is not served now.`));
-  const missing = account.filter((f) => f.state !== "served").map((f) => el("p", `Not served: ${f.name} version ${f.version} on pool ${f.pool}: ${f.reason}`));
+  const missing = account.filter((f) => f.state !== "served" && f.state !== "draining" && (f.state !== "loading" || !account.some((a) => a.name === f.name && a.state === "served"))).map((f) => el("p", `Not served: ${f.name} version ${f.version} on pool ${f.pool}: ${f.reason}`));
   parts.push(...missing);
   if (known) {
     const rows = known.variants.map((v) => [el("b", v.variant), proof(v), speed(v, processor), bytes(v.size_bytes), el("span", `${v.model_version} `, classed("date", el("small", v.created.slice(0, 10)))), pools(v, account)]);

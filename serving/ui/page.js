@@ -1,16 +1,18 @@
 // The page at `/`: which view is shown, and what all of them share: the status, asked again every 2 s.
 
+import * as cost from "/ui/cost.js";
 import * as decisions from "/ui/decisions.js";
 import { $, classed, el, pairs } from "/ui/dom.js";
 import { ask, isAllowed, onKey } from "/ui/key.js";
 import * as live from "/ui/live.js";
 import * as models from "/ui/models.js";
+import * as rollouts from "/ui/rollouts.js";
 import { choose, offer } from "/ui/try.js";
 import { duration, number, percent } from "/ui/words.js";
 
 const EVERY_MS = 2000; // soon enough to watch a pool come and go, and nothing beside one inference
 const GIVE_UP_MS = 5000;
-const VIEWS = ["live", "decisions", "models", "try"];
+const VIEWS = ["live", "cost", "decisions", "models", "rollouts", "try"];
 const HEALTH = { left_out: ", left out for a while", on_trial: ", on trial" };
 
 const named = (device) => /name="(.*)"/.exec(device ?? "")?.[1];
@@ -30,6 +32,7 @@ function pool(name, p, variants) {
     return el("li", `${s.alive ? "●" : "○"} ${s.url} ${s.alive ? `answers, Triton ${s.triton}` : "does not answer"}${HEALTH[s.health] ?? ""}${refused.join("")}`);
   });
   const conflicts = Object.entries(p.digest_conflicts).map(([model, c]) => el("li", `⚠ servers serve different files as ${model}: ${Object.entries(c.servers).map(([url, digest]) => `${url} ${digest.slice(0, 19)}`).join(", ")}; requests go to ${c.chosen.slice(0, 19)} alone`));
+  const off = Object.entries(p.quarantined ?? {}).flatMap(([model, urls]) => Object.entries(urls).map(([url, why]) => el("li", `⚠ ${url} gets no requests for ${model}: ${why}`)));
   const unresolved = Object.entries(p.unresolved).map(([url, why]) => el("li", `○ ${url} cannot be looked up: ${why}`));
   const facts = el("dl", "", ...pairs([
     ["State", `${p.state === "ready" ? "●" : "○"} ${p.state} for ${duration(Math.max(0, (Date.now() - new Date(p.since)) / 1000))}`],
@@ -39,7 +42,7 @@ function pool(name, p, variants) {
     ["Demand", `${number(p.demand_replicas, 2)} servers, were all of it here`],
     ["Price", p.price_per_hour === null ? "none set" : `${p.price_per_hour} an hour for each server`],
   ]));
-  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers, ...unresolved, ...conflicts)));
+  facts.append(el("dt", "Servers"), el("dd", "", el("ul", "", ...servers, ...unresolved, ...conflicts, ...off)));
   return classed("card", el("article", "", el("h4", name), facts));
 }
 
@@ -53,6 +56,7 @@ function show(text) {
     $("version").textContent = status.tandem + (status.closing ? ", stopping" : "");
     $("pools").replaceChildren(...Object.entries(status.pools).map(([name, p]) => pool(name, p, variants)));
   }
+  if (view() === "rollouts") rollouts.show(status);
   know();
 }
 
@@ -100,8 +104,9 @@ function wait() {
   [shown, isAsked, catalogue] = ["", "", null];
   $("silent").hidden = true;
   $("version").textContent = "";
-  for (const name of ["pools", "tiles", "traffic", "states", "errors", "cold-starts", "decisions"]) $(name).replaceChildren();
+  for (const name of ["pools", "tiles", "traffic", "states", "scaler", "errors", "cold-starts", "bill", "decisions"]) $(name).replaceChildren();
   models.clear("This gateway wants an API key.");
+  rollouts.clear("");
   offer({ models: {}, pools: {} }, { models: {} });
 }
 
@@ -119,6 +124,8 @@ function turn() {
   }
   document.title = `Tandem: ${$(`${now}-title`).textContent}`;
   if (now === "live") live.show();
+  if (now === "cost") cost.show();
+  if (now === "rollouts" && status !== null) rollouts.show(status);
   if (now === "decisions") {
     $("find-id").value = rest[0] ?? "";
     decisions.show(rest[0]);

@@ -7,7 +7,7 @@ import { ask as fetchWithKey, hasKey } from "/ui/key.js";
 import { widgetsFor } from "/ui/widgets.js";
 import { duration, number } from "/ui/words.js";
 
-const RECEIPT = ["tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-model-digest", "tandem-gate", "tandem-reason", "tandem-request-id", "server-timing", "tandem-error", "retry-after"];
+const RECEIPT = ["tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-dtype", "tandem-model-digest", "tandem-gate", "tandem-reason", "tandem-revision", "tandem-version", "tandem-arm", "tandem-request-id", "server-timing", "tandem-error", "retry-after"];
 const NUM_SHOWN = 5; // classes
 const SAME = 1e-4; // relative, of two answers: what orders of summation differ by, and not what a precision costs; a guess, not measured
 

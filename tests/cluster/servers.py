@@ -25,16 +25,19 @@ def silent() -> Iterator[str]:
 
 
 @contextmanager
-def answering(status: int, body: bytes, content_type: str = "application/json", port: int = 0) -> Iterator[str]:
-    """Gives the same answer to every question, over plain HTTP."""
+def answering(
+    status: int, body: bytes, content_type: str = "application/json", port: int = 0, **of: bytes
+) -> Iterator[str]:
+    """Gives the same answer to every question, over plain HTTP, but for `of`: the bodies for paths that end so."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            answer = of.get(self.path.partition("?")[0].rpartition("/")[2], body)
             self.send_response(status)
             self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 
+import helm_python
 import pytest
 import yaml
 
@@ -39,6 +40,7 @@ from serving.cluster.status.scaling import ScalerStatus
 from serving.cluster.status.scheduling import Reason
 from serving.documents.findings import Finding, State
 from tests.cluster.objects import NOW, deployment, labels, pod, snapshot
+from tests.helm.conftest import Rendering, accepted
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"
@@ -218,6 +220,18 @@ def test_gpus_are_counted_where_pods_can_have_them(nodes: tuple[Node, ...] | Non
 def test_a_gpu_node_that_is_down_is_named_rather_than_more_nodes_asked_for() -> None:
     found = of("GPU nodes", nodes=(CPU_NODE, replace(GPU_NODE, is_ready=False)))
     assert "kubectl describe node card" in (found.fix or "")
+
+
+def test_no_finding_about_cards_goes_by_a_node_that_is_cordoned() -> None:
+    theirs = Taint("team", "ml", "NoSchedule")
+    cordoned, closed = replace(GPU_NODE, name="held", is_cordoned=True), replace(GPU_NODE, taints=(theirs,))
+    alone = of("GPU nodes", GPU, nodes=(CPU_NODE, cordoned))
+    assert (alone.state, "held" in (alone.fix or ""), "add GPU nodes" in (alone.fix or "")) == (MISSING, False, True)
+    both = of("GPU nodes", GPU, nodes=(cordoned, replace(GPU_NODE, is_ready=False)))
+    assert "describe node card" in (both.fix or "")
+    assert of("GPU taints", GPU, nodes=(cordoned, closed)).state is MISSING, "the cordoned one lets nobody in"
+    assert "GPU taints" not in names(GPU, nodes=(replace(cordoned, taints=(theirs,)), CPU_NODE))
+    assert "GPU device plugin" not in names(GPU, nodes=(CPU_NODE, GPU_NODE, replace(SILENT, is_cordoned=True)))
 
 
 @pytest.mark.parametrize(
@@ -583,14 +597,13 @@ def test_the_default_that_is_asked_for_is_what_the_chart_renders() -> None:
 
 
 def test_the_gpu_pool_that_is_asked_for_is_the_charts() -> None:
-    pool = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["pools"]["gpu"]
-    spec = {"containers": [{"name": "triton", "resources": pool["resources"]}], "tolerations": pool["tolerations"]}
-    (read,) = requirements([{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "tandem-gpu"},
-                       "spec": {"template": {"spec": spec}}}], "").pods  # fmt: skip
+    with helm_python.Chart.load(CHART) as chart:
+        made = Rendering(chart.render(accepted({"pools": {"gpu": {"enabled": True}}}), name="tandem"))
+    (read,) = requirements([made.one("Deployment", "tandem-gpu")], "").pods
     asked = GPU.pods[-1]
     assert asked.spec.gpus == {"nvidia.com/gpu": 1}
-    assert {key: value for key, value in asked.sums().items() if "nvidia" not in key} == read.sums()
-    assert asked.spec.tolerations == read.spec.tolerations
+    assert asked.sums() == read.sums()
+    assert [*asked.spec.tolerations] == [it for it in read.spec.tolerations if "tolerationSeconds" not in it]
 
 
 def test_every_kind_that_the_chart_may_make_is_asked_a_right_for() -> None:

@@ -109,12 +109,13 @@ def test_without_a_memory_of_bursts_each_of_them_wakes_a_card() -> None:
 
 
 def test_a_day_that_rises_and_falls_costs_little_more_than_the_best_that_was_possible() -> None:
-    generator, at = np.random.default_rng(1), np.arange(3 * HOUR) + 7 * HOUR
+    generator, at = np.random.default_rng(1), np.arange(1.5 * HOUR) + 7 * HOUR
     rate = 6.0 * (1 + 0.8 * np.sin(2 * np.pi * at / (24 * HOUR) - np.pi / 2))
     many = Sizes({"cpu": Supply(0.2, 1, 30, 40.0), "gpu": GPU}, frozenset({"gpu"}))
     assert played(generator.poisson(rate * 20) / 20, many)[1] <= 1.3
 
 
+@pytest.mark.thorough
 def test_long_bursts_in_a_rhythm_find_their_card_there() -> None:
     """Without a memory each waits for a cold start."""
     work = load(2.5, every=1200, lasting=500, high=8.0)

@@ -38,7 +38,7 @@ from serving.decisions.fleet import (
 from serving.decisions.prices import exact
 from tests.decisions.plan.figures import objective, priced
 
-MANY = settings(max_examples=3000 if os.environ.get("THOROUGH") else 1000, deadline=None)
+MANY = settings(max_examples=3000 if os.environ.get("THOROUGH") else 300, deadline=None)
 TENTHS, CENTS, CAPS = st.integers(1, 400), st.integers(1, 400), st.integers(1, 9)
 
 

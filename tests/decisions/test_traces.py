@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,38 @@ def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path: Path, content: b
         path.write_bytes(content)
     with pytest.raises(UserError, match=r"trace\.csv"):
         read_trace(path)
+
+
+def test_a_collectors_file_gives_whole_requests_that_were_sampled(tmp_path: Path) -> None:
+    def span(name: str, at_s: float, **attributes: object) -> dict[str, object]:
+        kinds = {str: "stringValue", float: "doubleValue"}
+        known = [{"key": f"tandem.{key}", "value": {kinds[type(it)]: it}} for key, it in attributes.items()]
+        return {"name": name, "startTimeUnixNano": str(int(at_s * 1e9)), "attributes": known}
+
+    def line(*spans: dict[str, object]) -> str:
+        return json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": list(spans)}]}]})
+
+    sampled = {"kept_by": "sampled", "model": "m"}
+    queue = span("queue", 1_800_000_002.0, rows=4.0)
+    first = line(span("POST", 1_800_000_002.0, rows=4.0, **sampled), queue)
+    second = line(span("POST", 1_800_000_000.5, **sampled), span("POST", 1_800_000_001.0, kept_by="error", model="m"))
+    file = tmp_path / "traces.json"
+    file.write_text(f"{first}\n{second}\n{line(span('InferRequest', 1_800_000_000.0))}\n")
+    assert read_trace(file, 8) == [(0.0, 8), (1.5, 4.0)]
+    assert read_trace(file, model="m") == [(0.0, 1.0), (1.5, 4.0)]
+    with pytest.raises(UserError, match="of the model 'n', but of m"):
+        read_trace(file, model="n")
+    file.write_text(f'{first}\n{{"resourceSpans": [1]}}\n')
+    with pytest.raises(UserError, match="line 2"):
+        read_trace(file)
+
+
+def test_an_access_log_gives_times_and_rows_and_a_wrong_line_its_number(tmp_path: Path) -> None:
+    log = tmp_path / "access.jsonl"
+    lines = [{"at": 1_800_000_001.5, "rows": 4, "outcome": "ok"}, {"at": 1_800_000_000.0, "rows": 1, "outcome": "shed"}]
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert read_trace(log) == [(0.0, 1.0), (1.5, 4.0)]
+    for wrong in ("{", "[]", '{"at": 1}', '{"at": "x", "rows": 1}', '{"at": 1, "rows": 0}', '{"at": NaN, "rows": 1}'):
+        log.write_text(f"{json.dumps(lines[0])}\n{wrong}\n")
+        with pytest.raises(UserError, match="line 2"):
+            read_trace(log)

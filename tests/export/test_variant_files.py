@@ -54,6 +54,29 @@ def test_without_data_the_sample_is_an_example_and_claims_no_answer() -> None:
     assert (sample.label, sample.index) == (None, None)
 
 
+def test_the_right_answer_of_a_regressor_is_a_number_and_no_place() -> None:
+    sample = shared_files(
+        replace(EXPORTED, task="regression", labels=None), replace(DATA, labels=np.arange(6) + 0.37)
+    ).sample
+    assert sample is not None
+    assert (sample.label, sample.index) == ("0.37", None)
+
+
+@pytest.mark.parametrize("task", ["other", "multi-label", "regression"])
+def test_of_several_right_answers_to_a_row_the_sample_names_none(task: str) -> None:
+    """As of scikit-learn's MultiOutputClassifier."""
+    sample = shared_files(replace(EXPORTED, task=task), replace(DATA, labels=np.eye(6, 3, dtype=np.int64))).sample
+    assert sample is not None
+    assert (sample.label, sample.index) == (None, None)
+
+
+@pytest.mark.parametrize("part", ["inputs", "outputs"])
+def test_a_model_of_a_type_without_json_has_no_sample(part: str) -> None:
+    """A request of it, or its answer, would be refused."""
+    [tensor] = getattr(EXPORTED, part)
+    assert shared_files(replace(EXPORTED, **{part: (replace(tensor, datatype="FP16"),)}), None).sample is None
+
+
 def test_a_sample_that_nobody_could_read_is_left_out() -> None:
     big = np.zeros((4, 3, 224, 224), np.float32)
     exported = replace(EXPORTED, inputs=(Tensor("image", "FP32", (3, 224, 224)),), example={"image": big})

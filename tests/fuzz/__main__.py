@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tests.fuzz import cost, framing, memory, openapi
 from tests.fuzz.models import repository
@@ -33,10 +34,12 @@ def main() -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     found: list[str] = []
     parts = options.only.split(",")
-    if "targets" in parts:
-        found += _targets(options.seconds * SHARES["targets"])
-    if set(parts) - {"targets"}:
-        found += _served(options, parts)
+    with ThreadPoolExecutor(1) as beside:
+        targets = beside.submit(_targets, options.seconds * SHARES["targets"]) if "targets" in parts else None
+        if set(parts) - {"targets"}:
+            found += _served(options, parts, targets)
+        if targets is not None:
+            found += targets.result()
     for one in found:
         print(f"found: {one}")
     print(f"{len(found)} findings" + (f", in {RESULTS.relative_to(ROOT)}/" if found else ""))
@@ -93,42 +96,43 @@ def _found_by(name: str) -> list[str]:
     return [f"{name}: {why.strip()} (results/fuzz/{name}.log)"]
 
 
-def _served(options: argparse.Namespace, parts: list[str]) -> list[str]:
-    """The parts that send requests to a gateway that runs."""
+def _served(options: argparse.Namespace, parts: list[str], targets: Future[list[str]] | None) -> list[str]:
+    """The parts that send requests to gateways that run; these start while the targets are fuzzed, and are asked after them."""
     found: list[str] = []
-    if "cost" in parts:
-        models = repository(RESULTS / "repository")
-        with served(
-            RESULTS / "served-by-default", "--model-repository", str(models), limits={}, repository=models
-        ) as here:
-            found += cost.run(here, options.input, is_short=options.short)
-            found += _faults(here)
-    if not {"openapi", "framing", "memory"} & set(parts):
-        return found
-    with served(RESULTS / "served") as here:
+    with contextlib.ExitStack() as running:
+        if "cost" in parts:
+            models = repository(RESULTS / "repository")
+            options_of = ("--model-repository", str(models))
+            by_default = running.enter_context(
+                served(RESULTS / "served-by-default", *options_of, limits={}, repository=models)
+            )
+        if {"openapi", "framing", "memory"} & set(parts):
+            with_limits = running.enter_context(served(RESULTS / "served"))
         if "openapi" in parts:
-            found += _openapi(here, options.seconds * SHARES["openapi"], options.seed)
+            with_keys, key = running.enter_context(served_with_keys(RESULTS / "served-with-keys"))
+        wait([targets] if targets else [])
+        if "cost" in parts:
+            found += cost.run(by_default, options.input, is_short=options.short) + _faults(by_default)
+        if "openapi" in parts:
+            seconds = options.seconds * SHARES["openapi"]
+            with ThreadPoolExecutor(1) as beside:
+                keyed = beside.submit(
+                    openapi.run, "openapi-keys", with_keys.url, seconds, options.seed, RESULTS, model="digits", key=key
+                )
+                found += openapi.run("openapi", with_limits.url, seconds, options.seed, RESULTS) + keyed.result()
+            found += _faults(with_keys)
         if "framing" in parts:
             seconds = options.seconds * SHARES["framing"]
-            sent, problems = asyncio.run(framing.run(here, seconds, options.seed, RESULTS))
+            sent, problems = asyncio.run(framing.run(with_limits, seconds, options.seed, RESULTS))
             print(f"{'framing':18} {sent} requests, {len(problems)} findings", flush=True)
             found += problems
         if "memory" in parts:
-            told, problems = asyncio.run(memory.run(here, options.requests))
+            told, problems = asyncio.run(memory.run(with_limits, options.requests))
             print(f"{'memory':18} {told}", flush=True)
             found += problems
-        found += _faults(here)
+        if {"openapi", "framing", "memory"} & set(parts):
+            found += _faults(with_limits)
     return found
-
-
-def _openapi(here: Served, seconds: float, seed: int) -> list[str]:
-    """Beside it one that wants keys, at the same time."""
-    with served_with_keys(RESULTS / "served-with-keys") as (keyed, key), ThreadPoolExecutor(2) as pool:
-        runs = [
-            pool.submit(openapi.run, "openapi", here.url, seconds, seed, RESULTS),
-            pool.submit(openapi.run, "openapi-keys", keyed.url, seconds, seed, RESULTS, model="digits", key=key),
-        ]
-        return [one for run in runs for one in run.result()] + _faults(keyed)
 
 
 def _faults(here: Served) -> list[str]:

@@ -125,6 +125,9 @@ def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
     finally:
         process.terminate()
         try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+            process.terminate()  # the second signal: nobody is left whose requests it would let finish
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -104,9 +103,33 @@ def gateway_before(
         wait_until(answers, "the gateway is ready")
         yield running
     finally:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            program.end(limit_s=0.05)
-        program.end()  # a second signal: nobody is left for whom it would linger half a second
+        program.hurry()
+
+
+def wait_for_model(
+    running: Running, triton: Served, model: str = "types.any", headers: Mapping[str, str] | None = None
+) -> None:
+    """Until the gateway lists what this Triton serves, which is started anew where it has ended, once. A failure tells what both say."""
+    if triton.program.process.poll() is not None and triton.start is not None:
+        sys.stderr.write(f"started anew: {triton.program.account}\n")
+        triton.program = triton.start()
+
+    def is_listed() -> bool:
+        for program in (running.program, triton.program):
+            assert program.process.poll() is None, program.account
+        return model in running.ask("/v2/repository/index", b"", headers).body.decode()
+
+    def seen() -> str:
+        parts = [running.ask("/admin/status", headers=headers).body.decode(), running.program.account]
+        try:
+            index = urllib.request.Request(f"http://{triton.url}/v2/repository/index", b"")
+            with urllib.request.urlopen(index, timeout=10) as answer:
+                parts.append(f"Triton's own index: {answer.read().decode()}")
+        except OSError as error:
+            parts.append(f"Triton does not answer: {error}")
+        return "\n".join([*parts, triton.program.account])
+
+    wait_until(is_listed, f"{model} is listed", seen=seen)
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +176,7 @@ def triton_of_its_own(folder: Path, *more: str, port: int | None = None) -> Iter
         program.wait_for("ready:")
         yield program, f"http://127.0.0.1:{ports[0]}"
     finally:
-        program.end()
+        program.hurry()
 
 
 @pytest.fixture(scope="session")
@@ -180,7 +203,20 @@ def kinds(environment: Environment, tmp_path_factory: pytest.TempPathFactory) ->
     configs["ungated"] = models.double(folder, "ungated")
     refused = {"model": "refused.any", "variant": "fp32", "digest": "00" * 32, "gate": "refused"}
     configs["refused"] = models.double(folder, "refused", parameters={f"tandem_{k}": v for k, v in refused.items()})
+    with contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(all_served(folder, configs))
+        except AssertionError as error:  # the reason is told, and does not take along all tests that want it
+            sys.stderr.write(f"started anew: {error}\n")
+            running = stack.enter_context(all_served(folder, configs))
+        yield running
+
+
+@contextlib.contextmanager
+def all_served(folder: Path, configs: Mapping[str, Any]) -> Iterator[Served]:
+    """Every one of them."""
     with served(folder, configs) as running:
+        assert not running.program.says("not served:"), running.program.account
         yield running
 
 
@@ -189,5 +225,5 @@ def gateway(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory
     with gateway_before(
         tmp_path_factory.mktemp("gateway"), {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
     ) as running:
-        wait_until(lambda: "types.any" in running.ask("/v2/repository/index", b"").body.decode(), "both pools are seen")
+        wait_for_model(running, kinds)
         yield running

@@ -12,7 +12,7 @@ import pytest
 
 from serving import errors
 from serving.gateway import access
-from serving.gateway.access import ANYBODY, Access, Caller, is_allowed, require_name, table_of
+from serving.gateway.access import ANYBODY, MOST_COMPARED, Access, Caller, is_allowed, meant, require_name, table_of
 from serving.gateway.key_watch import KeyWatch
 from serving.gateway.request.request_headers import priority
 from serving.keys import changes
@@ -63,6 +63,33 @@ def test_an_unknown_id_costs_the_same_look_up_hash_and_comparison(monkeypatch: p
         with pytest.raises(errors.Unauthenticated):
             at(0, key()).caller(bearer(unknown), None)
     assert compared == [64, 64]
+
+
+def test_a_key_that_was_good_is_compared_once_and_ends_with_its_time_and_with_a_change_of_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[bytes] = []
+    monkeypatch.setattr(access, "compare_digest", lambda one, other: not compared.append(one) and one == other)
+    now_s = [NOW.timestamp()]
+    here = Access(table_of([key(expires=NOW + timedelta(seconds=1))]), lambda: now_s[0])
+    for _ in range(3):
+        assert here.caller(bearer(), None).name == "x"
+    assert len(compared) == 1
+    for _ in range(2):  # not kept, or who has a key could fill the memory
+        assert here.caller(b"Bearer" + b" " * 9999 + TEXT.encode(), None).name == "x"
+    assert len(compared) == 3
+    with pytest.raises(errors.BadRequest):
+        here.caller(bearer(), make_text().encode())
+    now_s[0] += 1.0
+    with pytest.raises(errors.Unauthenticated, match="expired"):
+        here.caller(bearer(), None)
+    here.table = table_of([key(revoked=NOW)])
+    with pytest.raises(errors.Unauthenticated, match="revoked"):
+        here.caller(bearer(), None)
+    here.table = table_of([])
+    with pytest.raises(errors.Unauthenticated, match="not valid"):
+        here.caller(bearer(), None)
+    assert len(compared) == 5
 
 
 def test_an_empty_file_lets_nobody_in() -> None:
@@ -174,3 +201,22 @@ def test_many_keys_are_read_in_seconds_and_looked_up_like_one(tmp_path: Path) ->
     assert (time.process_time() - began) / len(
         sent
     ) < 100e-6  # about 2 µs; a look through all would take half a millisecond
+
+
+def test_the_nearest_name_is_one_that_the_caller_may_ask() -> None:
+    models = tuple(Variant(f"{m}-fp32", m, "fp32", "onnx", "", "cpu") for m in ("digits", "wine"))
+    fleet = Fleet((Pool("cpu", True, models),))
+    assert meant(ANYBODY, "Digit", fleet) == "; did you mean 'digits'?"
+    assert meant(ANYBODY, "zebra", fleet) == ""
+    assert meant(ANYBODY, "d" * 5000, fleet) == ""
+    assert meant(Caller("c", frozenset(), frozenset({"wine"})), "digit", fleet) == ""
+
+
+def test_few_of_many_models_are_compared_with_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = tuple(
+        Variant(f"m{n}-{v}", f"model-{n}", v, "onnx", "", "cpu") for n in range(500) for v in ("fp32", "int8")
+    )
+    compared: list[str] = []
+    monkeypatch.setattr(access, "closest", lambda _, names: compared.extend(names))
+    assert meant(ANYBODY, "model-5x", Fleet((Pool("cpu", True, models),))) == ""
+    assert len(compared) == len(set(compared)) == MOST_COMPARED

@@ -40,6 +40,28 @@ def test_work_that_fails_is_told_and_begins_again(
     assert "ArithmeticError: too large" in caplog.text
 
 
+def test_work_whose_wait_is_cancelled_by_another_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that ended so would end without a word."""
+    monkeypatch.setattr(background, "AGAIN_S", 0.0)
+
+    async def run() -> None:
+        waits: list[asyncio.Future[None]] = []
+
+        async def work() -> None:
+            waits.append(asyncio.get_running_loop().create_future())
+            await waits[-1]
+
+        task = asyncio.create_task(forever("waiting", work))
+        await until(lambda: len(waits) == 1, "it waits")
+        waits[0].cancel()
+        await until(lambda: len(waits) == 2, "it waits again")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+
+
 def test_a_sweep_that_failed_once_still_wakes_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "AGAIN_S", 0.0)
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from serving.gateway import metrics
+from serving.gateway import background, metrics
 from serving.gateway.metrics import Metrics, PoolGauge, Rendering, Series
 
 POOLS = ("cpu", "gpu")
@@ -39,7 +39,7 @@ async def turns(made: Callable[[], asyncio.Future[bytes]]) -> tuple[bytes, int]:
 
 
 def test_however_many_models_there_are_the_loop_has_its_turn_after_every_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "SLICE_S", 0.0)
+    monkeypatch.setattr(background, "SLICE_S", 0.0)
     _, count = asyncio.run(turns(lambda: asyncio.ensure_future(many().text())))
     assert count > NUM_SERIES
 
@@ -47,7 +47,7 @@ def test_however_many_models_there_are_the_loop_has_its_turn_after_every_slice(m
 def test_scrapes_at_once_share_the_counting_and_a_later_one_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     settled: list[Series] = []
     settle = Series.settle
-    monkeypatch.setattr(metrics, "SLICE_S", 0.0)
+    monkeypatch.setattr(background, "SLICE_S", 0.0)
     monkeypatch.setattr(Series, "settle", lambda self: (settled.append(self), settle(self)))
 
     async def run() -> None:

@@ -27,15 +27,18 @@ def hanging_request(
     with gateway_before(folder, {"cpu": [url]}, limits={"drain_s": drain_s}) as gateway:
         wait_until(lambda: gateway.infer(SAMPLE).status == 200, "the model is routed to")
         server = next(child.pid for child in children_of(triton.pid) if child.is_alive)
+        halted = [triton.pid, server]  # or the first starts a new one where this takes long
         replies: list[Reply] = []
         client = threading.Thread(target=lambda: replies.append(gateway.infer(SAMPLE)))
-        os.kill(server, signal.SIGSTOP)
+        for pid in halted:
+            os.kill(pid, signal.SIGSTOP)
         try:
             client.start()
             wait_until(lambda: in_flight(gateway) > 0, "the request waits for Triton")
             yield gateway, replies, client
         finally:
-            os.kill(server, signal.SIGCONT)
+            for pid in reversed(halted):
+                os.kill(pid, signal.SIGCONT)
             client.join(30)
 
 

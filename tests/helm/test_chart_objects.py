@@ -10,11 +10,11 @@ import re
 from typing import Any
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
 
 from serving.cuda_options import CudaOptions, cuda_options
+from tests import api_server
 
 from . import checks
 from .conftest import ROOT, Object, Render, Rendering, accepted
@@ -87,8 +87,8 @@ def test_every_object_is_valid_for_the_api_server(version: str, render: Render) 
 def test_the_server_schemas_do_notice_a_mistake(render: Render) -> None:
     deployment = render().one("Deployment", "tandem-cpu")
     spoilt = {**deployment, "spec": {**deployment["spec"], "replica": 1}}
-    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
-        kubernetes_validate.validate(spoilt, checks.KUBERNETES[-1], strict=True)
+    with pytest.raises(api_server.ValidationError, match="replica"):
+        api_server.validate(spoilt, checks.KUBERNETES[-1])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -266,8 +266,10 @@ def test_the_slim_image_runs_tandem_triton(render: Render) -> None:
 
 
 def test_how_a_model_is_run_reaches_the_slim_images_triton_and_unset_says_nothing(render: Render) -> None:
-    asked = {"instances": 2, "threads": 3, "queueDelayUs": 0, "maxBatch": 65536, "versions": 3}
-    words = {"--instances=2", "--threads=3", "--queue-delay-us=0", "--max-batch=65536", "--versions=3"}
+    asked = {"instances": 2, "threads": 3, "queueDelayUs": 0, "maxBatch": 65536, "versions": 3, "maxMemoryMb": 700}
+    words = {"--instances=2", "--threads=3", "--queue-delay-us=0", "--max-batch=65536", "--versions=3"} | {
+        "--max-memory-mb=700"
+    }
     command = render({"pools": {"cpu": {"server": "tandem", **asked}}}).container("tandem-cpu")["command"]
     assert words <= set(command)
     options = {word.partition("=")[0] for word in render(SLIM).container("tandem-cpu")["command"]}

@@ -14,7 +14,7 @@ import pytest
 from serving.cli import cli
 from serving.measure.machine import has_instructions
 from serving.repository import Repository, pool_config_file
-from serving.settings import GatewaySettings, read_settings
+from serving.settings import AccessLogSettings, GatewaySettings, OtelSettings, UsageSettings, read_settings
 
 from .conftest import ROOT, Object, Render
 from .pools.here import run_init_containers
@@ -82,6 +82,8 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
             "tokenIds": ["minilm", "digits"],
             "tritonWords": True,
             "allowMissing": True,
+            "usage": {"place": "redis://redis:6379/1", "ifAway": "closed"},
+            "accessLogRatio": 0.05,
         },
         "poolDefaults": {"coldStartS": 30, "minBillingS": 60},
         "pools": {
@@ -102,7 +104,33 @@ def test_prices_objectives_and_what_can_be_had_reach_the_gateway(render: Render,
     assert {name for name, model in settings.models.items() if model.token_ids} == {"digits", "minilm"}
     assert settings.triton_words
     assert settings.allow_missing
-    assert not settings_of(render, {}, tmp_path).allow_missing
+    assert settings.usage == UsageSettings(place="redis://redis:6379/1", if_away="closed")
+    assert settings.access_log == AccessLogSettings(path="-", sample_ratio=0.05)
+    plain = settings_of(render, {}, tmp_path)
+    assert (plain.allow_missing, plain.usage, plain.access_log, plain.otel) == (False, None, None, None)
+
+
+def test_a_collector_gets_spans_of_gateways_and_of_tritons_of_both_kinds(render: Render, tmp_path: Path) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}]
+    values: Object = {
+        "otel": {"endpoint": "http://collector.observability:4318", "sampleRatio": 0.05},
+        "networkPolicy": {"collectorTo": peers},
+        "pools": {"cpu": {"server": "tandem"}, "gpu": {"enabled": True, "server": "nvidia"}},
+    }
+    settings = settings_of(render, values, tmp_path)
+    assert settings.otel == OtelSettings(endpoint="http://collector.observability:4318", sample_ratio=0.05)
+    it = render(values)
+    told = {
+        name: [*container.get("command", []), *container.get("args", [])]
+        for name in ("cpu", "gpu")
+        for container in it.one("Deployment", f"tandem-{name}")["spec"]["template"]["spec"]["containers"]
+    }
+    assert "--otel-endpoint=http://collector.observability:4318" in told["cpu"]
+    assert "--trace-config=opentelemetry,url=http://collector.observability:4318/v1/traces" in told["gpu"]
+    for name in ("tandem-gateway", "tandem-triton"):
+        rules = it.one("NetworkPolicy", name)["spec"]["egress"]
+        assert peers in [rule.get("to") for rule in rules]
+        assert any({"port": 53, "protocol": "UDP"} in rule["ports"] for rule in rules)
 
 
 def test_listed_origins_reach_the_gateway(render: Render, tmp_path: Path) -> None:

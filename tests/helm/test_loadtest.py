@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 
 from serving.keys import changes
 from serving.ports import free_ports
+from tests import api_server
 from tests.gateway.conftest import digits_triton, gateway_before
 from tests.helm.conftest import Object, Render, Rendering
 
@@ -125,7 +125,7 @@ def test_placement_resources_image_and_limits_are_values(render: Render) -> None
 def test_the_jobs_are_valid_for_the_api_server_and_restricted(version: str, render: Render) -> None:
     it = render({**asked(claimName="results", nodeSelector={"pool": "load"}), "auth": KEYS})
     for one in [*it.all("Job"), it.one("Service", "tandem-loadtest")]:
-        kubernetes_validate.validate(one, version, strict=True)
+        api_server.validate(one, version)
     for role in ("master", "worker"):
         security = pod(it, role)["securityContext"]
         assert (security["runAsNonRoot"], security["seccompProfile"]) == (True, {"type": "RuntimeDefault"})

@@ -88,8 +88,29 @@ WELL: dict[str, str] = {
     **{key: value for one in ("BACKEND", "REJECTED", "CANCELED", "OTHER") for key, value in failures(one, "0x600").items()},
 }  # fmt: skip
 LEADS = {**scaler("scaler_leads", "1x600"), **scaler("scaler_cannot_apply", "0x600")}
+CONTROL_CURRENT = f'tandem_control_current{{{GATEWAY},pod="g2"}}'
+CONTROL = [
+    f'tandem_control_revision{{{GATEWAY},pod="{pod}",digest="{digest}"}}' for pod, digest in (("g1", "a"), ("g2", "b"))
+]
+DOLLARS = f'tandem_tenant_quota_ratio{{{GATEWAY},pod="g1",tenant="ads",what="dollars",per="month"}}'
+TIME_RATIO = f'tandem_time_ratio{{{GATEWAY},pod="g1",pool="cpu"}}'
+TRACES_LOST, TRACES_SENT = (f'tandem_traces_total{{{GATEWAY},pod="g1",outcome="{it}"}}' for it in ("lost", "sent"))
+USAGE_CURRENT = f'tandem_usage_current{{{GATEWAY},pod="g1"}}'
+
+
+def tenant(name: str, answered: int, shed: int, device_s: float) -> dict[str, str]:
+    """A minute."""
+    of = f'{GATEWAY},pod="g1",tenant="{name}"'
+    return {
+        f'tandem_tenant_requests_total{{{of},model="m",pool="cpu"}}': f"0+{answered}x600",
+        f'tandem_tenant_device_seconds_total{{{of},model="m",pool="cpu"}}': f"0+{device_s}x600",
+        f'tandem_tenant_refusals_total{{{of},outcome="shed"}}': f"0+{shed}x600",
+    }
+
+
 KEYS_READABLE = f'tandem_keys_readable{{{GATEWAY},pod="g2"}}'
 CONFLICT = f'tandem_digest_conflict{{{GATEWAY},pod="g1",pool="cpu",model="m",variant="fp32"}}'
+QUARANTINED = CONFLICT.replace("tandem_digest_conflict", "tandem_quarantined_servers")
 SLOW_BURN = {**requests("ok", "0+1000x600"), **requests("expired", "0+8x600")}  # 0.8 % where 0.5 % is allowed
 
 # Rules, what is not well, minutes until it is looked at, and which alerts fire then, how many of each.
@@ -142,6 +163,7 @@ CASES: dict[str, tuple[str, dict[str, str], int, dict[str, int]]] = {
     "a pool that one gateway alone does not reach": ("stays", {**state("cpu", "down"), **state("cpu", "ready", "g2")}, 60, {}),
     "a roll-out of another model file": ("stays", {CONFLICT: "1x8 0x592"}, 20, {}),
     "a pool whose servers differ": ("stays", {CONFLICT: "1x600"}, 16, {"TandemDigestConflict": 1}),
+    "a variant whose answers are off": ("stays", {QUARANTINED: "0x5 1x595"}, 6, {"TandemQuarantined": 1}),
     "a Triton that starts slowly": ("stays", up(TRITON, "t2", "0x13 1x600", ',pool="cpu"'), 14, {}),
     "a Triton that stays away": ("stays", up(TRITON, "t2", "0x600", ',pool="cpu"'), 16, {"TandemTritonUnreachable": 1}),
     "a Triton that fails": ("stays", failures("BACKEND", "0+1x600"), 20, {"TandemTritonFails": 1}),
@@ -165,6 +187,21 @@ CASES: dict[str, tuple[str, dict[str, str], int, dict[str, int]]] = {
     "two scalers of which none leads": ("is scaled", {**scaler("scaler_leads", "0x600"), **scaler("scaler_leads", "0x600", "s2")}, 6, {"TandemScalerCannotScale": 1}),
     "a scaler that is refused": ("is scaled", {**LEADS, **scaler("scaler_cannot_apply", "1x600")}, 6, {"TandemScalerCannotScale": 1}),
     "no scaler where none is asked for": ("sleeps", up(SCALER, "s1", "0x600"), 60, {}),
+    "a gateway that does not follow the control document": ("stays", {CONTROL_CURRENT: "0x600"}, 6, {"TandemControlStale": 1}),
+    "gateways with different revisions": ("stays", {CONTROL[0]: "7x600", CONTROL[1]: "8x600"}, 6, {"TandemControlStale": 1}),
+    "a tenant whose month is nearly used up": ("stays", {DOLLARS: "0.95x600"}, 6, {"TandemQuotaNear": 1}),
+    "a tenant that spends as it may": ("stays", {DOLLARS: "0+0.00002x600"}, 300, {}),  # 31 days of it are 0.9
+    "a tenant that spends three times that": ("stays", {DOLLARS: "0+0.00006x600"}, 70, {"TandemBudgetBurns": 1}),
+    "a tenant that floods is refused": ("stays", {**tenant("ads", 600, 1200, 50.0), **tenant("mail", 60, 0, 5.0)}, 60, {}),
+    "a tenant that sends little is refused": ("stays", {**tenant("ads", 600, 1200, 50.0), **tenant("mail", 60, 30, 5.0)}, 30, {"TandemTenantStarved": 1}),
+    "a pool that takes twice as long as its curve": ("stays", {TIME_RATIO: "2x600"}, 32, {"TandemMispredicts": 1}),
+    "a pool as its curve": ("stays", {TIME_RATIO: "1.2x600"}, 60, {}),
+    "a place of counts that is away": ("stays", {USAGE_CURRENT: "0x600"}, 6, {"TandemUsageStale": 1}),
+    "traces that a collector does not take": ("stays", {TRACES_LOST: "0+6x600", TRACES_SENT: "0+60x600"}, 22, {"TandemTracesLost": 1}),
+    "traces that were lost while a collector started anew": ("stays", {TRACES_LOST: "0+60x3 180x597", TRACES_SENT: "0x3 0+600x597"}, 60, {}),
+    "no trace at all": ("stays", {TRACES_LOST: "0x600", TRACES_SENT: "0x600"}, 60, {}),
+    "models that are not taken": ("stays", {f'tandem_model_source_refused{{{GATEWAY},pod="g2"}}': "1x600"}, 11, {"TandemModelSource": 1}),
+    "a bucket that cannot be read": ("stays", {f'tandem_model_source_current{{{GATEWAY},pod="g2"}}': "0x600"}, 11, {"TandemModelSource": 1}),
     "keys that one gateway cannot read": ("stays", {KEYS_READABLE: "0x600"}, 6, {"TandemKeysUnreadable": 1}),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +17,7 @@ from serving.cluster.scaler.state import ColdStartTotals, Result
 from serving.decisions.demand import Gateway, Gateways
 from serving.decisions.scaling import Scaling
 from serving.keys import changes
+from serving.repository.layout import SOURCE_FILE, SourceState
 from tests.gateway.conftest import gateway_before
 from tests.local import models
 from tests.local.harness import served, wait_until
@@ -35,15 +37,22 @@ VOCABULARY = {"outcome", "state", "reason"}
 
 @pytest.fixture(scope="module")
 def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
-    """Of a gateway with keys and of the Triton behind it, after a request that ended well or not."""
+    """Of a gateway with keys, a control document and models out of a bucket, and of the Triton behind it, after a request that ended well or not."""
     folder = tmp_path_factory.mktemp("models")
     file = folder / "keys.json"
     key = changes.add(file, "prometheus", frozenset({"metrics", "infer"}), datetime.now(UTC)).text
     gate = {"model": "one.any", "variant": "fp32", "engine": "cpu", "digest": "00" * 32, "gate": "passed"}
+    (folder / "control.yaml").write_text(
+        "version: 1\ntenants: {prometheus: {quotas: {dollars: {per: month, limit: 5}}}}\n"
+    )
+    (folder / SOURCE_FILE).write_text(json.dumps(asdict(SourceState("s3://bucket/models"))))
+    more = ("--keys", str(file), "--control", str(folder / "control.yaml"), "--model-repository", str(folder))
     config = models.double(folder, "one", parameters={f"tandem_{name}": value for name, value in gate.items()})
     with (
         served(folder, {"one": config}) as triton,
-        gateway_before(folder, {"cpu": [f"http://{triton.url}"]}, "--keys", str(file)) as running,
+        gateway_before(
+            folder, {"cpu": [f"http://{triton.url}"]}, *more, otel={"endpoint": "http://127.0.0.1:1"}
+        ) as running,
     ):
         send = {"Authorization": f"Bearer {key}"}
         body = json.dumps({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]})

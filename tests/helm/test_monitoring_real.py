@@ -86,11 +86,13 @@ def prometheus(render: Render, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("prometheus")
     keys, now = folder / "keys.json", datetime.now(UTC)
     key = changes.add(keys, "chart", frozenset({"infer", "metrics"}), now).text
+    control = folder / "control.yaml"
+    control.write_text("version: 1\ntenants: {chart: {quotas: {dollars: {per: month, limit: 5}}}}\n")
     (port,) = free_ports(1)
     it = render({**MONITORED, "auth": KEYS, "pools": BOTH})
     with (
         digits_triton(folder) as (server, triton),
-        gateway_before(folder, {"cpu": [triton]}, "--keys", str(keys)) as gateway,
+        gateway_before(folder, {"cpu": [triton]}, "--keys", str(keys), "--control", str(control)) as gateway,
     ):
         words = list(server.process.args)  # type: ignore[arg-type]
         metrics = words[words.index("--metrics-port") + 1]

@@ -17,6 +17,12 @@ from tests.helm.test_profiles import PROFILES
 COMPONENTS = {"gateway": "tandem-gateway", "pools.cpu": "tandem-cpu", "scaler": "tandem-scaler"}
 MAIN = {"gateway": "gateway", "pools.cpu": "triton", "scaler": "scaler"}
 CONTAINER: Object = {"name": "mine", "image": "registry.example.com/mine:1"}
+SLEEPS: Object = {
+    "device": "gpu",
+    "models": ["digits-fp16"],
+    "nodeSelector": {"card": "yes"},
+    "autoscaling": {"enabled": True, "by": "scaler", "minReplicas": 0},
+}
 
 
 def of(component: str, **values: Any) -> Object:
@@ -117,7 +123,12 @@ def test_every_pod_takes_annotations(render: Render) -> None:
         {
             "auth": {"insecureNoAuth": False, "job": {"podAnnotations": said}},
             "gateway": {"podAnnotations": said},
-            "scaler": {"enabled": True, "podAnnotations": said},
+            "scaler": {
+                "enabled": True,
+                "podAnnotations": said,
+                "warmNodes": {"cards": {"pools": ["a", "b"], "maxNodes": 1}},
+            },
+            "pools": {"a": SLEEPS, "b": SLEEPS},
             "test": {"podAnnotations": said},
             "loadTest": {"enabled": True, "podAnnotations": said},
             "poolDefaults": {"podAnnotations": said, "prePull": {"enabled": True, "podAnnotations": said}},
@@ -128,7 +139,7 @@ def test_every_pod_takes_annotations(render: Render) -> None:
         if made["kind"] == "Pod" or "template" in made.get("spec", {}):
             about = made["metadata"] if made["kind"] == "Pod" else made["spec"]["template"]["metadata"]
             found[made["metadata"]["name"]] = about["annotations"].get("sidecar.istio.io/inject")
-    assert len(found) == 8
+    assert len(found) == 8 + 5, sorted(found)
     assert set(found.values()) == {"false"}
 
 

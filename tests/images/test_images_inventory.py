@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +20,10 @@ VENDORED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def script(name: str) -> ModuleType:
-    """A file of scripts/images, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"images_{name}", ROOT / "scripts" / "images" / f"{name}.py")
+def script(name: str, file: Path | None = None) -> ModuleType:
+    """A file of scripts/images, which is no package, or another."""
+    file = file or ROOT / "scripts" / "images" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"images_{name}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -104,6 +106,16 @@ def test_the_product_inside_a_wheel_is_named_with_the_licence_its_sources_begin_
     (found,) = inventory.distributions([tmp_path], VENDORED)
     assert [(part.name, part.version, part.license) for part in found.parts] == [("server", "2.51.0", "BSD-3-Clause")]
     assert [text.text for text in found.texts] == ["Copyright somebody.\n\nDo as you like."]
+
+
+def test_the_part_of_mypyc_inside_compiled_code_is_told_with_its_licences(tmp_path: Path) -> None:
+    from mypy.version import __version__ as version
+
+    compiling = script("compile", ROOT / "scripts" / "compile.py")
+    compiling._tell_of_runtime(Path(sysconfig.get_path("purelib")), tmp_path)
+    (runtime,) = inventory.distributions([tmp_path], VENDORED)
+    assert (runtime.name, runtime.version, runtime.license) == ("mypy", version, "MIT")
+    assert any("PYTHON SOFTWARE FOUNDATION LICENSE" in it.text for it in runtime.texts)
 
 
 def test_the_longest_beginning_of_a_librarys_name_decides() -> None:

@@ -41,9 +41,16 @@ def test_what_is_written_is_read_again() -> None:
     keys = (
         Key("0123456789ab", "all", bytes(32), frozenset(SCOPES), NOW),
         Key("ffffffffffff", "Zoë", b"\1" * 32, frozenset({"infer"}), NOW, frozenset({"b", "a"}), 1, NOW, NOW),
+        Key("fffffffffff0", "Zoë", bytes(32), frozenset({"infer"}), NOW, tenant="search"),
     )
     assert parse(render(keys), "here") == keys
     assert parse(b'{"version": 1, "keys": []}', "here") == ()
+
+
+def test_a_key_belongs_to_its_tenant_or_to_one_of_its_own_name_and_old_files_have_none() -> None:
+    alone, together = parse(without("tenant"), "here")[0], parse(text(tenant="search"), "here")[0]
+    assert (alone.owner, together.owner) == (GOOD["name"], "search")
+    assert b"tenant" not in render([alone])
 
 
 def test_a_key_is_valid_until_the_moment_it_expires_or_is_revoked() -> None:
@@ -87,6 +94,8 @@ def test_keys_have_their_form_and_no_two_are_alike() -> None:
         (text(name=""), "a key's name is 1 to 100"),
         (text(name="a\nb"), "a key's name"),
         (text(name="x" * 101), "a key's name"),
+        (text(name="(rollout)"), "a key's name cannot be (rollout)"),
+        (text(tenant="(rollout)"), "a tenant's name cannot be (rollout)"),
         (text(name=1), "keys[0].name: must be text"),
         (text(scopes=[]), "keys[0].scopes: must be a list of at least one"),
         (text(scopes="infer"), "keys[0].scopes: must be a list"),

@@ -118,7 +118,7 @@ def test_the_servers_that_hold_a_variant_are_all_found() -> None:
     [
         ({"file": "gone.yaml"}, 2, "gone.yaml: No such file"),
         ({"url": "http://127.0.0.1:9"}, 3, "no ready Tandem gateway answers at http://127.0.0.1:9"),
-        ({"url": "https://127.0.0.1:9"}, 3, "is not of the form http://HOST:PORT"),
+        ({"url": "https://127.0.0.1:9"}, 2, "is not of the form http://HOST:PORT"),
     ],
 )
 def test_what_stops_a_campaign_is_one_line_and_an_exit_code(

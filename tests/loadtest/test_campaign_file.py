@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_a_committed_open_campaign_sends_enough_for_its_99th_percentile_at_every
     [
         ("users: 4", "user: 4", "c.yaml, line 9: load: unknown key 'user'; did you mean 'users'?"),
         ("load:", "loads:", "c.yaml, line 8: unknown key 'loads'; did you mean 'load'?"),
+        ("users: 4", "rate: 9", "c.yaml, line 9: load: unknown key 'rate'; did you mean 'rate_rps'?"),
         ("variant: fp32", "varient: fp32", "c.yaml, line 5: arms[0]: unknown key 'varient'; did you mean 'variant'?"),
         ("encoding: binary", "qqq: 1", "c.yaml, line 12: payload: unknown key 'qqq'; known are data, encoding, batch_size, length, model_repository"),
         ("repeats: 2", "users: 5", "c.yaml, line 10: not valid YAML:"),
@@ -177,7 +179,25 @@ def test_a_trace_is_looked_for_beside_the_campaign_and_has_a_mean_rate(tmp_path:
     campaign = read_campaign(file)
     assert campaign.load.arrivals == "trace"
     assert campaign.load.points[0] == pytest.approx(20.0, rel=0.05)
-    assert len(campaign.times_s) == 200
+    assert len(campaign.recorded) == 200
+    assert {rows for _, rows in campaign.recorded} == {campaign.payload.batch_size}
+
+
+@pytest.mark.parametrize("load", ["rate_rps: [50, 100.5]", "arrivals: bursts\n  burst_times: 3\n  rate_rps: 5"])
+def test_what_was_recorded_is_sent_in_the_place_of_the_files_load(tmp_path: Path, load: str) -> None:
+    log = tmp_path / "elsewhere" / "access.jsonl"
+    log.parent.mkdir()
+    lines = [{"at": 7.0 + n / 4, "rows": 1 + n % 3, "model": "digits" if n % 2 else "other"} for n in range(40)]
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    file = tmp_path / "c.yaml"
+    file.write_text(OPEN.replace("rate_rps: [50, 100.5]", load))
+    campaign = read_campaign(file, log)
+    assert (campaign.load.arrivals, campaign.load.objective_s) == ("trace", read_campaign(file).load.objective_s)
+    assert campaign.recorded[:3] == [(0.0, 2), (0.5, 1), (1.0, 3)]
+    assert len(campaign.recorded) == 20
+    log.write_text(json.dumps(lines[0]))
+    with pytest.raises(CampaignFileError, match="of the model 'digits', but of other"):
+        read_campaign(file, log)
 
 
 def test_a_trace_that_is_sent_for_longer_or_shorter_has_the_rate_of_that_part(tmp_path: Path) -> None:

@@ -128,6 +128,14 @@ def test_a_payload_that_does_not_fit_ends_a_campaign_before_its_first_run(
     assert "[3, H, W]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("old", "new"), [("model: digits", "model: digit"), ("pool: cpu", "pool: cqu")])
+def test_a_campaign_none_of_whose_arms_can_run_has_failed(gateway: Gateway, tmp_path: Path, old: str, new: str) -> None:
+    file = campaign_file(tmp_path)
+    file.write_text(file.read_text().replace(old, new))
+    assert run(CampaignOptions(file, gateway.url, tmp_path / "out")) == 1
+    assert all(arm.not_run for arm in report.build(tmp_path / "out").arms)
+
+
 OPEN = """\
 {version: 1, name: open, model: digits, arms: [{variant: fp32, pool: cpu}],
  load: {kind: open, rate_rps: [40, RATE], objective_s: OBJECTIVE, warmup_s: 0.3, duration_s: 2, repeats: 1, PROCESSES}}
@@ -161,6 +169,27 @@ def test_an_open_loop_sends_what_is_due_alone_or_with_others(gateway: Gateway, t
     assert len(list((out / "runs").glob("*.together.json"))) == (2 if processes > 1 else 0)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_a_gateway_wrote_down_is_sent_when_it_came_and_with_as_many_rows(
+    gateway: Gateway, tmp_path: Path, processes: int
+) -> None:
+    out, log = tmp_path / "out", tmp_path / "access.jsonl"
+    recorded = [(number * 0.02, (1, 4, 2)[number % 3]) for number in range(100)]
+    lines = ({"at": 1_800_000_000 + at, "rows": rows, "model": "digits"} for at, rows in recorded)
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    file = open_file(tmp_path, 80, 10.0, f"processes: {processes}")
+    assert run(CampaignOptions(file, gateway.url, out, replayed=log)) == 0
+    (ran,) = report.build(out).manifest.runs
+    sent = sorted(records.read_rows(out / ran.rows), key=lambda row: row.start_s)
+    assert [row.start_s for row in sent] == pytest.approx([at for at, _ in recorded], abs=1e-5)
+    assert {row.error for row in sent} == {""}
+    by_rows: dict[int, list[int]] = {}
+    for (_, rows), row in zip(recorded, sent, strict=True):
+        by_rows.setdefault(rows, []).append(row.num_bytes)
+    assert max(by_rows[1]) < min(by_rows[2])
+    assert max(by_rows[2]) < min(by_rows[4])
+
+
 @pytest.mark.thorough
 def test_a_throttled_generator_voids_its_run_and_says_so(gateway: Gateway, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -182,7 +211,7 @@ def test_the_plain_sentence_goes_to_standard_output_and_progress_beside_it(gatew
         done = subprocess.run([*command, *options], cwd=ROOT, env=named, capture_output=True, text=True, timeout=120)
         assert num_callers() == 0
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("fp32 on cpu answers ")
+    assert "fp32 on cpu" in done.stdout.splitlines()[0]
     assert done.stdout.splitlines()[1] == f"report: {tmp_path / 'out' / 'report.html'}"
     assert "2/2" in done.stderr
     assert "int8" in done.stderr

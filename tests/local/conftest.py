@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,14 +30,3 @@ def small_models(environment: Environment, tmp_path_factory: pytest.TempPathFact
     models.double(folder, "victim")  # loaded by the tests that give it a configuration
     with served(folder, models.write_all(folder)) as running:
         yield running
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True).returncode:
-        pytest.skip("no right to mount a small disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -1,11 +1,12 @@
 """Programs as forks of a process that has imported them: half a second of CPU less for each of the many gateways that tests start.
 
-For `tandem gateway`, `tandem triton` and `serve.py`. How a command line starts is tested elsewhere, by programs that are started as users start them.
+For `tandem up`, `tandem gateway`, `tandem triton` and `serve.py`. How a command line starts is tested elsewhere, by programs that are started as users start them.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import json
@@ -20,7 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VERBS = {"gateway", "triton"}
+VERBS = {"gateway", "triton", "up"}
+PID_BYTES = 16  # as it is told, so that an exit code that comes at once is not read with it
 
 
 class Fork:
@@ -38,7 +40,7 @@ class Fork:
             _parent.cache_clear()
             socket.send_fds(_parent(), [request.encode()], [output, told])
         os.close(told)
-        self.pid = int(os.read(self._end, 32))
+        self.pid = int(os.read(self._end, PID_BYTES))
 
     def poll(self) -> int | None:
         return self._look(0)
@@ -85,13 +87,24 @@ def _parent() -> socket.socket:
     return ours
 
 
+def _end_with_reader(pid: int, told: int) -> None:
+    """Until it has ended; asks it to end where nobody is left to be told, because the tests were interrupted."""
+    ended = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    poll.register(told, 0)  # POLLERR is told without being asked for
+    if all(descriptor != ended for descriptor, _ in poll.poll()):
+        os.kill(pid, signal.SIGTERM)  # not waited for yet, so that the number is its own still
+
+
 def _serve(requests: socket.socket) -> None:
     """Forks for each request. A child of each waits for the fork and tells how it ended; returns in the forks, and when there are no more requests."""
     import serving.cli.serve
     import serving.gateway.grpc.server
     import serving.gateway.serve
     import serving.local.supervisor
-    import serving.local.triton  # noqa: F401
+    import serving.local.triton
+    import serving.local.up  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for those who wait
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -109,9 +122,11 @@ def _serve(requests: socket.socket) -> None:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 return _become(output, **json.loads(request))
-            os.write(told, f"{pid}\n".encode())
+            os.write(told, b"%*d" % (PID_BYTES, pid))
+            _end_with_reader(pid, told)
             _, status = os.waitpid(pid, 0)
-            os.write(told, str(os.waitstatus_to_exitcode(status)).encode())
+            with contextlib.suppress(BrokenPipeError):  # the tests were interrupted
+                os.write(told, str(os.waitstatus_to_exitcode(status)).encode())
             os._exit(0)
         for descriptor in given:
             os.close(descriptor)

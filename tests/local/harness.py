@@ -22,24 +22,37 @@ from typing import Any
 import numpy as np
 import tritonclient.http as triton_http
 
+from serving.errors import UserError
+from serving.local.launch import region_prefix_of
 from serving.local.processes import Stub, children_of, stat, stubs_of
-from serving.ports import free_ports
+from serving.ports import free_ports, require_free
 from tests.local.forks import VERBS, Fork
 
 ROOT = Path(__file__).parents[2]
 TANDEM = [sys.executable, "-m", "serving"]
 SERVE = Path(__file__).with_name("serve.py")
-LIMIT_S = 60.0  # for whatever must happen; the machine may be busy
+LIMIT_S = 150.0  # for whatever must happen; the machine may be busy
+NUM_LAST = 40  # lines of a log that a failure tells
 
 
-def wait_until(happened: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    """The first true answer."""
+def wait_until(happened: Callable[[], Any], what: str, limit_s: float = LIMIT_S, seen: Callable[[], str] = str) -> Any:
+    """The first true answer. `seen` is told where none comes in time."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if answer := happened():
             return answer
         time.sleep(0.01)
-    raise AssertionError(f"not within {limit_s} s: {what}")
+    raise AssertionError(f"not within {limit_s} s: {what}\n{seen()}")
+
+
+def final_count(count: Callable[[], int]) -> int:
+    """Of what Triton counts a moment after it has answered, which nothing tells: once no look of half a second finds more."""
+    number, since_s = count(), time.monotonic()
+    while time.monotonic() - since_s < 0.5:
+        time.sleep(0.05)
+        if (now := count()) != number:
+            number, since_s = now, time.monotonic()
+    return number
 
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -87,7 +100,7 @@ class Program:
         everything = {**os.environ, **(environment or {})}
         self.process: subprocess.Popen[bytes] | Fork
         with log.open("wb") as output:
-            if command[:3] == TANDEM and {*command[3:4]} & VERBS:
+            if command[:3] == TANDEM and {*command[3:4]} & VERBS and "PYTHONPATH" not in (environment or {}):
                 self.process = Fork("serving.__main__", command[3:], output.fileno(), cwd, everything)
             elif command[1:2] == [str(SERVE)]:
                 self.process = Fork("tests.local.serve", command[2:], output.fileno(), cwd, everything)
@@ -103,6 +116,13 @@ class Program:
 
     def says(self, part: str) -> bool:
         return any(part in line for line in self.lines())
+
+    @property
+    def account(self) -> str:
+        """Whether it runs, and what it said last."""
+        code = self.process.poll()
+        state = "runs" if code is None else f"ended with {code}"
+        return "\n".join([f"{self.log} of process {self.pid}, which {state}:", *self.lines()[-NUM_LAST:]])
 
     def wait_for(self, part: str, limit_s: float = LIMIT_S) -> str:
         """The first line that holds this. Fails with all lines when the process ends before."""
@@ -125,6 +145,12 @@ class Program:
         if self.process.poll() is None:
             self.send(number)
         return self.process.wait(limit_s)
+
+    def hurry(self) -> None:
+        """Ends it by a second signal: nobody is left for whom it would linger."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.end(limit_s=0.05)
+        self.end()
 
     def family(self) -> dict[int, int]:
         return self.family_of(self.pid)
@@ -149,17 +175,18 @@ def still_there(family: Mapping[int, int]) -> list[int]:
 
 def segments(family: Mapping[int, int]) -> list[str]:
     """Shared memory of the servers that a family supervised; other tests may have servers of their own."""
-    names = (path.name for path in Path("/dev/shm").glob("tandem-*"))
-    return [name for name in names if int(name.split("-")[1]) in family]
+    prefixes = tuple(region_prefix_of(pid) for pid in family)
+    return [path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(prefixes)]
 
 
 @dataclass
 class Served:
-    """A supervised Triton that serves test models."""
+    """A supervised Triton that serves test models. `start`: it, anew, on the same ports."""
 
     program: Program
     ports: tuple[int, int, int]
     repository: Path
+    start: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
         self._local = threading.local()  # tritonclient.http must not be shared by threads
@@ -245,13 +272,28 @@ def served(
             }
         )
     )
-    program = Program([sys.executable, str(SERVE), str(spec)], folder / "log")
+    programs: list[Program] = []
+
+    def are_free() -> bool:
+        with contextlib.suppress(UserError):
+            for port in ports:
+                require_free("127.0.0.1", port, "")
+            return True
+        return False
+
+    def start() -> Program:
+        wait_until(are_free, "a server before has ended")
+        log = folder / f"log{len(programs) or ''}"
+        programs.append(Program([sys.executable, str(SERVE), str(spec)], log))
+        programs[-1].wait_for("ready:")
+        return programs[-1]
+
     try:
-        program.wait_for("ready:")
-        with contextlib.closing(Served(program, (ports[0], ports[1], ports[2]), folder)) as running:
+        with contextlib.closing(Served(start(), (ports[0], ports[1], ports[2]), folder, start)) as running:
             yield running
     finally:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            program.end()
-        program.process.kill()
-        program.process.wait()
+        for program in programs:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.hurry()
+            program.process.kill()
+            program.process.wait()

@@ -30,6 +30,7 @@ def main() -> int:
         ports=Ports(*spec["ports"]),
         exit_timeout_s=spec["exit_timeout_s"],
         openvino=Path(spec["openvino"]) if spec.get("openvino") else None,
+        otel_endpoint=spec.get("otel_endpoint"),
     )
     configs = {name: json.dumps(config) for name, config in spec["configs"].items()}
     try:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loadtest.gpu.stand_in_card import CapturingSession, Card, CudaError, on_host
 from serving.local.launch import BACKEND
 from tests.local import models
-from tests.local.card import CapturingSession, Card, CudaError, on_host
 
 SPEC = importlib.util.spec_from_file_location("bindings", BACKEND.with_name("bindings.py"))
 assert SPEC is not None
@@ -56,6 +56,14 @@ def buckets(request: pytest.FixtureRequest, session: ort.InferenceSession) -> An
     return on_card(session, Card(), captures=request.param == "card that captures")
 
 
+@pytest.fixture(params=["small", "large"])
+def tensors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether the same tensors are taken for large ones, which are copied once."""
+    if request.param == "large":
+        monkeypatch.setattr(bindings, "DIRECT_BYTES", 0)
+    return str(request.param)
+
+
 def feed(rows: int, length: int, seed: int) -> Feed:
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal((rows, length)).astype(np.float32) for name in ("x", "k")}
@@ -68,7 +76,7 @@ def feed(rows: int, length: int, seed: int) -> Feed:
     )
 )
 def test_batches_of_any_sizes_in_any_order_answer_as_without_buffers(
-    buckets: Any, session: ort.InferenceSession, batches: list[tuple[list[int], int]]
+    buckets: Any, tensors: str, session: ort.InferenceSession, batches: list[tuple[list[int], int]]
 ) -> None:
     for seed, (rows, length) in enumerate(batches):
         feeds = [feed(one, length, seed) for one in rows]
@@ -80,11 +88,24 @@ def test_batches_of_any_sizes_in_any_order_answer_as_without_buffers(
                 assert np.array_equal(found[name], expected)
 
 
-def test_an_answer_stays_what_it_was_when_the_next_batch_runs(buckets: Any) -> None:
+def test_an_answer_stays_what_it_was_when_the_next_batch_runs(buckets: Any, tensors: str) -> None:
     given_feed = feed(2, 4, 1)
     answer = buckets.run([given_feed], ["y"])["y"]
     buckets.run([feed(2, 4, 2)], ["y"])
     assert np.array_equal(answer, given_feed["x"] * given_feed["k"])
+
+
+def test_only_large_tensors_that_fill_their_buffers_are_copied_once(
+    tensors: str, session: ort.InferenceSession
+) -> None:
+    card = Card()
+    made = on_card(session, card)
+    counts = []
+    for feeds in ([feed(8, 4, 1)], [feed(7, 4, 1)], [feed(4, 4, 1), feed(4, 4, 2)]):
+        before = card.num_pageable
+        made.run(feeds, ["y"])
+        counts.append(card.num_pageable - before)
+    assert counts == ([0, 0, 0] if tensors == "small" else [3, 1, 1])  # two inputs, one output; an output
 
 
 @pytest.mark.parametrize("change", [{"x": np.ones((1, 4), np.float64)}, {"z": np.ones((1, 4), np.float32)}])

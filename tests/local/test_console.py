@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 from serving.local.console import PoolChanges
@@ -85,6 +88,20 @@ def model(digest: str | None, reason: str | None = None, state: str = "not_loade
     return {"m": {"variants": variants, "public": variants or None, "account": failed}}
 
 
+def test_a_place_that_is_not_reached_is_said_at_first_too_and_once() -> None:
+    news, away = PoolChanges(SETTINGS), "usage in Redis x:6379/0 does not answer"
+    looks = [(away, None), (away, None), (None, None), (None, away), (None, None)]
+    gateways = [[{**told(), "usage": {"problem": problem}} for problem in each] for each in looks]
+    said = [news.lines(one, float(now), [other]) for now, (one, other) in enumerate(gateways)]
+    assert said == [
+        [f"usage: {away}"],
+        [],
+        ["usage: it is well again"],
+        [f"usage: {away}"],
+        ["usage: it is well again"],
+    ]
+
+
 def test_a_model_that_comes_changes_fails_or_goes_is_said_once() -> None:
     news = PoolChanges(SETTINGS)
     looks = [{}, model("aa"), model("aa"), model("bb"), model("bb", "no room"), model(None, "no room"), {}]
@@ -101,3 +118,12 @@ def test_a_model_that_comes_changes_fails_or_goes_is_said_once() -> None:
         ["served: m-fp32 (sha256:bb)"],
         ["no longer served: m-fp32: unloaded"],
     ]
+
+
+def test_what_nobody_reads_any_more_is_lost_and_ends_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = "from serving.local.console import Terminal; t = Terminal(); t.print('one'); t.print('two'); print('three')"
+    done = subprocess.run([sys.executable, "-c", words], stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,13 @@ def test_a_machine_that_cannot_run_triton_is_told_why_and_what_to_do(change: dic
 @pytest.mark.parametrize("change", [{}, {"python": (3, 12)}, {"machine": "aarch64"}, {"glibc": (3, 0)}])
 def test_a_machine_that_can_is_let_pass(change: dict[str, Any]) -> None:
     check_host(dataclasses.replace(GOOD, **change))
+
+
+def test_a_python_that_was_built_where_nobody_may_look_is_found_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sysconfig, "get_config_var", lambda _: "/" + "x" * 300
+    )  # whose stat fails, as in /root of others
+    assert this_host().has_libpython
 
 
 def test_this_machine_can() -> None:

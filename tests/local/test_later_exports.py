@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,16 @@ import pytest
 from serving.ports import free_ports
 from serving.repository import Repository
 from tests.local.harness import ROOT, Program, wait_until
-from tests.local.repository import BROKEN, publish_digits
+from tests.local.repository import BROKEN, digits_of_other_labels, publish_digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 SAMPLE = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
 DIGITS = (ROOT / "model_repo" / "digits-fp32" / "1" / "model.onnx").read_bytes()
+
+
+INT8 = (ROOT / "model_repo" / "digits-int8" / "1" / "model.onnx").read_bytes()
+UNKNOWN_FIELD = bytes([0xFA, 0x7F, 0x01, 0])  # which protobuf passes over
 
 
 def another(number: int) -> bytes:
@@ -61,6 +68,12 @@ class Up:
 
     def load(self, model: str) -> tuple[int, Any]:
         return self.ask(f"/v2/repository/models/{model}/load", b"{}")[:2]
+
+
+def tritons(up: Up) -> set[int]:
+    """The numbers of its tritonservers."""
+    names = {pid: Path(f"/proc/{pid}/comm") for pid in up.program.family()}
+    return {pid for pid, name in names.items() if name.exists() and name.read_text() == "tritonserver\n"}
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +130,43 @@ def test_a_new_version_that_does_not_load_leaves_the_old_one_serving_and_is_told
     assert (status, "Protobuf parsing failed" in told["error"]) == (500, True)
     publish_digits(up.repository, "kept", precisions=["fp32"], version=3, model_file=another(4))
     wait_until(lambda: up.digest("kept") == up.exported("kept-fp32"), "what was mended is taken")
+
+
+def test_a_version_whose_answers_are_off_here_answers_nobody_and_the_old_one_goes_on(up: Up) -> None:
+    publish_digits(up.repository, "judged", version=1)
+    assert up.load("judged") == (200, {})
+    before = {name: up.exported(f"judged-{name}") for name in ("fp32", "int8")}
+    publish_digits(up.repository, "judged", precisions=["fp32"], version=2, model_file=digits_of_other_labels())
+    seen = set()
+
+    def is_refused() -> bool:
+        seen.add(up.digest("judged-fp32"))
+        return up.program.says("not served: judged-fp32: ")
+
+    wait_until(is_refused, "it is refused")
+    publish_digits(up.repository, "judged", precisions=["int8"], version=2, model_file=INT8 + UNKNOWN_FIELD)
+    up.program.wait_for("not served: judged-int8: ")
+    assert seen == {before["fp32"]}
+    assert {name: up.digest(f"judged-{name}") for name in before} == before
+    rows = {(r["version"], r["state"]) for r in up.ask("/v2/repository/index", b"")[1] if r["name"] == "judged-fp32"}
+    assert rows == {("1", "READY"), ("2", "UNAVAILABLE")}
+    account = up.ask("/admin/status")[1]["models"]["judged"]["account"]
+    told = {(it["name"], it["version"]): it["reason"] for it in account if it["state"] == "not_loaded"}
+    assert "rows that its gate kept are off" in told["judged-fp32", "2"]
+    assert "judged-fp32 of its version" in told["judged-int8", "2"]
+    assert up.ask("/v2/health/ready")[0] == 200
+    killed = tritons(up)
+    os.kill(max(killed), signal.SIGKILL)
+    wait_until(lambda: tritons(up) - killed, "there is a new one")
+    back = {name: wait_until(partial(up.digest, f"judged-{name}"), "it answers") for name in before}
+    assert back == before  # by its own files, which are kept beside the newer ones
+    publish_digits(up.repository, "judged", precisions=["fp32"], version=2, model_file=another(6))
+    wait_until(lambda: up.digest("judged-fp32") == up.exported("judged-fp32"), "it is put right")
+    wait_until(lambda: up.digest("judged-int8") == up.exported("judged-int8"), "and so is what is judged beside it")
+    publish_digits(up.repository, "judged", precisions=["fp32"], version=3, model_file=another(7))
+    publish_digits(up.repository, "judged", precisions=["int8"], version=3, model_file=digits_of_other_labels())
+    wait_until(lambda: up.digest("judged-fp32") == up.exported("judged-fp32"), "FP32 of the third version is served")
+    wait_until(lambda: up.digest("judged-int8") is None, "INT8 is neither of the third nor of the second")
 
 
 def test_what_is_taken_out_of_the_repository_is_unloaded_and_forgotten(up: Up) -> None:

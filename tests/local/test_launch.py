@@ -18,7 +18,9 @@ from serving.local.launch import (
     assemble,
     backend_directory,
     command,
+    region_prefix_of,
     remove_shared_memory,
+    remove_shared_memory_of_dead,
     sources,
     variables,
 )
@@ -62,6 +64,13 @@ def launch(made_up: Environment, tmp_path: Path) -> Launch:
 )
 def test_the_command_line_says(launch: Launch, flag: str) -> None:
     assert flag in command(launch)
+
+
+def test_spans_are_made_where_a_collector_is_named_and_of_no_request_by_itself(launch: Launch) -> None:
+    assert not any("trace" in flag for flag in command(launch))
+    traced = command(dataclasses.replace(launch, otel_endpoint="http://c:4318"))
+    flags = {"mode=opentelemetry", "rate=0", "opentelemetry,url=http://c:4318/v1/traces"}
+    assert {f"--trace-config={it}" for it in flags} < set(traced)
 
 
 def test_no_model_is_loaded_but_by_name(launch: Launch) -> None:
@@ -132,6 +141,20 @@ def test_only_what_bears_the_servers_prefix_is_removed_from_shared_memory(tmp_pa
         (tmp_path / name).touch()
     assert remove_shared_memory("tandem-1-a-", tmp_path) == 2
     assert {path.name for path in tmp_path.iterdir()} == {"tandem-1-b-one", "other"}
+
+
+def test_what_a_supervisor_left_that_is_no_more_is_removed_from_shared_memory(tmp_path: Path) -> None:
+    proc, shared = tmp_path / "proc", tmp_path / "shm"
+    (proc / "77").mkdir(parents=True)
+    shared.mkdir()
+    elsewhere = "tandem-triton-1-7-a-one"  # of a container that shares /dev/shm and not our processes
+    names = [f"{region_prefix_of(7)}a-one", f"{region_prefix_of(7)}b-device", f"{region_prefix_of(77)}a-one", elsewhere]
+    odd = [f"{region_prefix_of(1)[:-2]}{number}-one" for number in ("²", "", "x")]  # as anybody on the machine can make
+    for name in names + odd:
+        (shared / name).touch()
+    (shared / f"{region_prefix_of(7)}folder").mkdir()
+    assert remove_shared_memory_of_dead(shared, proc) == 2
+    assert {path.name for path in shared.iterdir()} == {*names[2:], *odd, f"{region_prefix_of(7)}folder"}
 
 
 # -- the backend directory --------------------------------------------------------------------------------------------

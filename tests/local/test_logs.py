@@ -36,6 +36,14 @@ def test_lines_of_different_tracebacks_stay_whole() -> None:
     assert repeats.rest() == []
 
 
+def test_what_is_marked_is_told_beside_the_log_with_the_name_of_who_said_it(tmp_path: Path) -> None:
+    told: list[str] = []
+    with closing(Output.into(tmp_path / "log", told.append, name="cpu pool", marks=["it is full"])) as output:
+        os.write(output.end, f"{STAMPED[0]}it is full: 9 of 8\n{STAMPED[0]}it is well\n".encode())
+    assert told == ["cpu pool: it is full: 9 of 8"]
+    assert len((tmp_path / "log").read_text().splitlines()) == 2
+
+
 def test_many_different_lines_need_little_memory() -> None:
     repeats = Repeats()
     for number in range(10_000):

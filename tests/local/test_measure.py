@@ -277,3 +277,23 @@ def test_a_real_contest_tells_ratio_and_interval_of_both_engines(
         assert [row.batch_size for row in plain] == [1, 8, 32]
         assert all(row.engine_version == engines[engine].version for row in rows_of_one)
     assert not any("could not" in line for line in said)
+
+
+@pytest.mark.triton  # needs its environment, though no server
+def test_a_profile_tells_in_which_types_a_variant_really_computes_and_is_remembered(
+    environment: Environment, model: dict[str, Variant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = EnginePython("cpu", environment.python, environment.engine_version)
+    place = measure.place_here("cpu", {"cpu": engine}, 2)
+
+    def told(variant: Variant, *, may_measure: bool = True) -> str:
+        return measure.dtype(variant, "cpu", model["fp32"], place, may_measure=may_measure)
+
+    assert told(model["int8"], may_measure=False) == ""
+    assert {name: told(variant) for name, variant in model.items()} == {"fp32": "FP32", "int8": "INT8"}
+    record = model["int8"].record
+    pretended = replace(model["int8"], record=replace(record, files={**record.files, record.model_file: "0" * 64}))
+    shutil.copy(model["fp32"].model_path, pretended.model_path)  # another file, by its digest
+    assert told(pretended) == "FP32"
+    assert told(model["int8"], may_measure=False) == "INT8"
+    assert measure.dtype(model["int8"], "openvino", model["fp32"], place, may_measure=True) == ""

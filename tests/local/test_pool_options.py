@@ -164,7 +164,14 @@ def test_what_cannot_be_is_told_before_anything_is_started(
     assert said in str(error.value)
 
 
-TRITONS = {"instances": 2, "threads": 1, "queue_delay_us": 0, "max_batch": 8, "batch_buckets": "auto"}
+TRITONS = {
+    "instances": 2,
+    "threads": 1,
+    "queue_delay_us": 0,
+    "max_batch": 8,
+    "batch_buckets": "auto",
+    "max_memory_mb": 512,
+}
 
 
 def test_how_a_triton_is_started_is_for_the_triton_and_not_for_the_gateway(tmp_path: Path) -> None:
@@ -188,6 +195,7 @@ def test_what_is_asked_for_becomes_options_of_a_triton_and_zero_is_asked_for_too
     assert TritonOverrides().flags() == []
     assert TritonOverrides(instances=2, queue_delay_us=0).flags() == ["--instances", "2", "--queue-delay-us", "0"]
     assert TritonOverrides(threads=3, max_batch=8).flags() == ["--threads", "3", "--max-batch", "8"]
+    assert TritonOverrides(max_memory_mb=512).flags() == ["--max-memory-mb", "512"]
 
 
 CARD = {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": 7, "prefer_nhwc": True, "enable_cuda_graph": False}

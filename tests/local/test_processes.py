@@ -202,6 +202,30 @@ def test_children_that_were_there_before_are_left_alone() -> None:
     assert done.stdout.split() == ["None"]
 
 
+def test_what_a_thread_waits_for_tells_that_thread_how_it_ended() -> None:
+    code = (
+        "import asyncio, os\nfrom pathlib import Path\nfrom serving.children import OwnChild\n"
+        "from serving.local.processes import Nursery\n"
+        "def waited():\n"
+        "    child = OwnChild(['/bin/sh', '-c', 'exit 3'])\n"
+        "    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)\n"
+        "    return child\n"
+        "async def run():\n"
+        "    with Nursery() as nursery:\n"
+        "        child = waited()\n"
+        "        sleeps = OwnChild(['/bin/sleep', '600'])\n"
+        "        own = nursery.start(['/bin/sh', '-c', 'exit 4'], dict(os.environ), folder=Path('/'))\n"
+        "        print(await own.wait(30))\n"
+        "        await nursery.end_orphans()\n"
+        "        print(sleeps.poll(), child.wait(30))\n"
+        "        sleeps.kill()\n"
+        "        print(sleeps.wait(30))\n"
+        "asyncio.run(run())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["4", "None", "3", "-9"]
+
+
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 

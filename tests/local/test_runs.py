@@ -119,6 +119,9 @@ def test_up_in_the_background_is_told_followed_and_ended_without_a_trace(
     status = tandem("status", "--port", port, "--json")
     [run] = json.loads(status.stdout)["runs"]
     assert (status.returncode, run["state"], run["pools"]["cpu"]["num_alive"]) == (0, "ready", 1)
+    [server] = run["pools"]["cpu"]["servers"]
+    assert server["url"] in tandem("status", "--port", port, "-o", "wide").stdout
+    assert server["url"] not in tandem("status", "--port", port, "-o", "table").stdout
     assert "digits-fp32" in run["models"]["digits"]
     with urllib.request.urlopen(f"{run['url']}/v2/models/digits/ready") as answer:
         assert answer.status == 200

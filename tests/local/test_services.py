@@ -20,7 +20,7 @@ from serving.local.processes import Nursery
 from serving.local.services import MAX_FIRST_STARTS, Service, Services
 from serving.local.watch import POLL_S
 
-LIMIT_S = 60.0
+LIMIT_S = 150.0
 # Says that it serves, unless a file forbids it; then it ends with the exit code and the words in that file.
 CHILD = """
 import pathlib, sys, time

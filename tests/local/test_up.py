@@ -31,6 +31,8 @@ from serving.local import console
 from serving.local.devices import gpu_name
 from serving.local.environments import Environment
 from serving.local.logs import MAX_KEPT_RUNS, run_folder
+from serving.local.processes import children_of
+from serving.local.recycling import IN_VAIN
 from serving.local.up import Grpc, UpOptions
 from serving.ports import free_ports
 from serving.repository import Repository
@@ -119,6 +121,15 @@ def test_a_repository_that_cannot_be_served_is_exit_code_2_with_the_reason_last(
     assert says in lines[-1]
 
 
+@pytest.mark.parametrize(("tried", "told"), [("digit", "did you mean 'digits'?"), ("nope", "known are digits")])
+def test_a_model_to_try_that_is_not_there_is_exit_code_2_and_the_nearest_name(
+    tried: str, told: str, state: Path
+) -> None:
+    code, lines = refused(["up", *free("up"), "--model-repository", str(COMMITTED), "--try", tried], state)
+    assert (code, len(lines)) == (2, 1)
+    assert told in lines[0]
+
+
 def free(verb: str) -> list[str]:
     ports = [str(port) for port in free_ports(3)]
     if verb == "up":
@@ -137,6 +148,13 @@ def test_a_taken_port_is_one_line_that_names_the_option(verb: str, option: str, 
         code, lines = refused(words, state)
         assert code == 2
         assert [re.findall(r"\bport \d+|--\S+", line) for line in lines] == [[f"port {port}", option]]
+
+
+def test_an_open_address_without_keys_is_refused_before_anything_is_started(state: Path) -> None:
+    code, lines = refused(["up", *free("up"), "--host", "0.0.0.0"], state)
+    assert (code, len(lines)) == (2, 1)
+    assert lines[0].startswith("tandem: --host 0.0.0.0 ")
+    assert not state.exists()
 
 
 @pytest.mark.skipif(gpu_name() is not None, reason="this machine has a card")
@@ -223,7 +241,8 @@ def test_what_the_file_says_of_a_triton_is_what_it_serves_with(
 ) -> None:
     file = tmp_path / "tandem.yaml"
     file.write_text(
-        "version: 1\npools:\n  cpu: {instances: 2, threads: 1, queue_delay_us: 300, max_batch: 8, price_per_hour: 0.2}\n"
+        "version: 1\npools:\n  cpu: {instances: 2, threads: 1, queue_delay_us: 300, max_batch: 8, price_per_hour: 0.2, "
+        "max_memory_mb: 64}\naccess_log: {path: missing/access.jsonl}\n"
     )
     program = start("up", *free("up"), "--config", str(file), "--no-measure")
     program.wait_for("Ctrl-C stops it")
@@ -235,6 +254,11 @@ def test_what_the_file_says_of_a_triton_is_what_it_serves_with(
     assert config["parameters"]["intra_op_thread_count"]["string_value"] == "1"
     assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 300
     assert config["max_batch_size"] == 8
+    assert "missing/access.jsonl" in program.wait_for("gateway: the access log")
+    assert "64 MiB" in program.wait_for(f"cpu pool: {IN_VAIN}")
+    line = f"{url}: its processes take "
+    wait_until(lambda: line in tandem("status", TANDEM_STATE=str(state)).stdout, "the status tells it")
+    assert sum(IN_VAIN in text for text in program.lines()) == 1
 
 
 @pytest.mark.triton
@@ -377,8 +401,10 @@ def test_gateways_share_a_port_one_that_is_killed_is_missed_by_nobody_and_their_
     url = program.wait_for("ready in").split()[-1]
     program.wait_for("Ctrl-C stops it")
     body = (COMMITTED / "digits-fp32" / "sample.json").read_bytes()
+    is_over = threading.Event()
 
     def infer() -> int:
+        is_over.wait(0.005)  # or what starts meanwhile has no core for itself
         with urllib.request.urlopen(f"{url}/v2/models/digits/infer", data=body, timeout=10) as answer:
             return int(answer.status)
 
@@ -405,7 +431,6 @@ def test_gateways_share_a_port_one_that_is_killed_is_missed_by_nobody_and_their_
     assert statuses == {200}
 
     lost: list[OSError] = []
-    is_over = threading.Event()
 
     def ask() -> None:
         while not is_over.is_set():
@@ -430,6 +455,7 @@ def test_gateways_share_a_port_one_that_is_killed_is_missed_by_nobody_and_their_
     assert still_there(family) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 def test_a_stranger_on_the_gateways_port_is_not_taken_for_it(start: Callable[..., Program]) -> None:
     program = start("up", *free("up"), "--no-measure")
@@ -505,18 +531,35 @@ def test_clients_of_a_healthy_pool_do_not_notice_that_another_is_killed(
 @pytest.mark.thorough
 @pytest.mark.triton
 def test_a_full_disk_is_told_with_the_path_and_costs_no_request(
-    start: Callable[..., Program], small_disk: Path, tmp_path: Path
+    start: Callable[..., Program], small_disk: Path
 ) -> None:
-    program = start("up", *free("up"), "--no-measure", TANDEM_STATE=str(small_disk))
+    """With logs, state, temporary files and the control document on it; what was killed meanwhile is back before there is room again."""
+    control, filler = small_disk / "control.yaml", small_disk / "filler"
+    control.write_text("version: 1\nmodels: {digits: {pin: {variant: fp32}}}\n")
+    places = {"TANDEM_STATE": str(small_disk), "TMPDIR": str(small_disk)}
+    program = start("up", *free("up"), "--no-measure", "--control", str(control), **places)
     url = program.wait_for("ready in").split()[-1]
     program.wait_for("Ctrl-C stops it")
-    subprocess.run(["dd", "if=/dev/zero", f"of={small_disk / 'filler'}", "bs=4096"], capture_output=True, check=False)
+    subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4096"], capture_output=True, check=False)
+
+    def server() -> int:
+        return next((it.pid for it in children_of(member(program, "triton")) if it.is_alive), 0)
+
+    before = server()
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: server() not in (0, before) and answers(url), "an answer of another tritonserver")
     for word in ("gateway", "triton"):
         os.kill(member(program, word), signal.SIGKILL)
         program.wait_for(f"the {'cpu pool' if word == 'triton' else word} died")
         wait_until(lambda: answers(url), "an answer")
     assert str(small_disk) in program.wait_for("cannot write ")
     assert "No space left on device" in program.wait_for("cannot write ")
+    pin = ("models", "pin", "digits", "--variant", "int8", "--control", str(control), "--url", url)
+    assert tandem(*pin).returncode == 2
+    assert "fp32" in control.read_text()
+    filler.unlink()
+    wait_until(lambda: tandem(*pin).returncode == 0, "the next revision is written, and in force")
+    assert answers(url)
 
 
 @pytest.mark.thorough
@@ -638,6 +681,17 @@ def test_a_sample_that_nobody_labelled_has_no_right_answer() -> None:
     lines = console.welcome("http://h:9", [], [unlabelled, labelled], Path(), 1.0)
     assert "try it:" in lines
     assert not [line for line in lines if "right" in line or "None" in line]
+
+
+@pytest.mark.parametrize(
+    ("task", "index", "says"),
+    [("regression", None, "right is about 75"), ("regression", 75, None), ("anomaly", 1, None), ("reranking", 1, None)],
+)
+def test_the_right_answer_is_told_as_the_task_gives_it(task: str, index: int | None, says: str | None) -> None:
+    digits = Repository(COMMITTED).variant("digits-fp32")
+    assert digits.record.sample is not None
+    sample = replace(digits.record.sample, label="75", index=index)
+    assert console.expected_answer([replace(digits, record=replace(digits.record, task=task, sample=sample))]) == says
 
 
 @pytest.mark.parametrize("pid", [999_999_999, os.getpid()], ids=["of nobody", "ours, as in a container"])

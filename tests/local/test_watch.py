@@ -88,6 +88,17 @@ def test_nothing_is_due_a_moment_too_early() -> None:
     assert recovery.due(0.5) == ("m",)
 
 
+def test_what_never_starts_is_tried_after_pauses_that_grow_to_the_longest_and_are_no_shorter_than_a_try() -> None:
+    recovery, now_s, pauses_s = Recovery(60.0), 0.0, []
+    for _ in range(11):
+        pauses_s.append(recovery.failed_again("m", now_s))
+        now_s += pauses_s[-1]
+    assert pauses_s == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert recovery.failed_again("m", now_s, took_s=1200.0) == 1200.0
+    recovery.forget("m")
+    assert (recovery.due(1e9), recovery.failed_again("m", now_s)) == ((), 0.0)
+
+
 @pytest.mark.parametrize(("ran_s", "delay_s"), [(STABLE_S - 0.1, 0.5), (STABLE_S, 0.0)])
 def test_what_ran_long_enough_starts_from_the_beginning(ran_s: float, delay_s: float) -> None:
     recovery = Recovery()

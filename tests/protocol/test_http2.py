@@ -40,8 +40,11 @@ def block(*more: tuple[str, str], head: list[tuple[str, str]] = HEAD) -> bytes:
     return bytes(hpack.Encoder().encode([*head, *more], huffman=False))
 
 
-def headers(stream: int = 1, flags: int = http2.END_HEADERS, content: bytes | None = None) -> bytes:
-    return frame(http2.HEADERS, flags, stream, block() if content is None else content)
+BLOCK = block()
+
+
+def headers(stream: int = 1, flags: int = http2.END_HEADERS, content: bytes = BLOCK) -> bytes:
+    return frame(http2.HEADERS, flags, stream, content)
 
 
 def greeted() -> Http2:

@@ -43,6 +43,69 @@ def test_ordinary_requests_pass(good: object) -> None:
     assert v2.check_head(body(good)).timeout_us is None
 
 
+@pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.parametrize(
+    "data",
+    [
+        "1,2,",
+        "1 2",
+        "1,,2",
+        "1.,2",
+        "01,2",
+        "-,2",
+        "1e,2",
+        "NaN,2",
+        "1]2",
+        '1,2],"data":[3,4',
+        '1,2],"x":[3,4',
+        "{},2",
+        "",
+    ],
+)
+def test_what_is_wrong_is_refused_after_a_request_alike_but_for_its_numbers(data: str, space: str) -> None:
+    def like(data: str) -> bytes:
+        return f'{{"inputs":[{{"name":"x","shape":[1,2],"datatype":"FP32","data":{space}[{data}]}}]}}'.encode()
+
+    hidden = f'{{"inputs":[{{"name":"x","shape":[1,2],"datatype":"FP32","data":{space}}}]}}'.encode()
+    fresh: list[str] = []
+    for _ in range(2):
+        for one in (like(data), hidden):
+            try:
+                v2.check_head(one)
+                fresh.append("")
+            except RequestError as error:
+                fresh.append(str(error))
+        v2.check_head(like("1.5,-2e-3"))
+        v2.check_head(like("3,4"))
+    assert fresh[:2] == fresh[2:]
+    assert fresh[1]
+
+
+@pytest.mark.parametrize(
+    ("good", "wrong"), [("[1, 2]", "\0"), ("[1, 2]", "\0 [1]"), ('["a]b", "c"]', '[1]b", "c"]'), ("[]", "\0")]
+)
+def test_what_is_no_json_is_refused_however_much_it_is_like_a_request_before(good: str, wrong: str) -> None:
+    def like(data: str, datatype: str) -> bytes:
+        return f'{{"inputs":[{{"name":"x","shape":[2],"datatype":"{datatype}","data":{data}}}]}}'.encode()
+
+    for datatype in ("BYTES", "FP32"):
+        v2.check_head(like(good, datatype), 100)
+        with pytest.raises(BadRequest):
+            v2.check_head(like(wrong, datatype), 1000)
+
+
+def test_sizes_are_looked_at_in_every_request_that_is_like_one_before() -> None:
+    good = body(request(shape=[30, 30], name="sizes"))
+    assert len(good) < 900
+    v2.check_head(good, 2000)
+    with pytest.raises(BadRequest):
+        v2.check_head(good)
+    whole = body(request(datatype="UINT8", name="bounds"))
+    v2.check_head(whole)
+    with pytest.raises(BadRequest, match="300"):
+        v2.check_head(whole.replace(b"[1, 2]}", b"[1, 300]}"))
+
+
 def test_a_timeout_is_read_in_microseconds() -> None:
     assert v2.check_head(body({**request(), "parameters": {"timeout": 2500}})).timeout_us == 2500
 

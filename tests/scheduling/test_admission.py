@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.admission import PoolQueue
+from serving.scheduling.choice import Candidate
 from serving.scheduling.curve import Curve
 from serving.scheduling.outliers import WELL, Health, ejected
 from serving.scheduling.prediction import Correction, Service
@@ -264,14 +265,41 @@ def test_a_server_that_keeps_its_time_or_is_only_slow_gets_two() -> None:
     assert share_left(2.0, is_shared=True, pace=2.0) == 1.0
 
 
+def test_what_others_leave_of_a_server_is_what_its_line_is_done_by_until_they_leave_it_all() -> None:
+    candidate = Candidate(pool(), GPU, 1.0)
+    alone_s, rate_rows_per_s = GPU.cost_s(1), GPU.full.rate_rows_per_s
+    for _ in range(20):
+        candidate.share_with(0.75 * rate_rows_per_s, pace=2.0)  # three quarters of what two instances can do
+    shared = candidate.service
+    assert shared.cost_s(1) == pytest.approx(4 * alone_s, rel=0.05)
+    assert shared.seconds(8) == GPU.seconds(8), "executions take no longer"
+    assert shared.work_s(1) == pytest.approx(2 * alone_s), (
+        "a request is demand for what it takes there, and not for others'"
+    )
+    for _ in range(20):
+        candidate.share_with(9 * rate_rows_per_s, pace=1.0)
+    assert candidate.service.cost_s(1) < 11 * alone_s
+    candidate.share_with(0.0, pace=1.0)
+    assert candidate.service.cost_s(1) == alone_s
+
+
 def test_a_server_that_began_anew_says_nothing_of_others() -> None:
     replica = pool().replicas[0]
     replica.compare(0, 0, 1.0)
     replica.compare(1000, 0, 1.0)
     assert replica.is_shared
+    assert replica.others_ratio == 1.0
     replica.compare(60, 50, 1.0)
     replica.compare(110, 100, 1.0)
     assert not replica.is_shared
+    assert replica.others_ratio == 0.0
+
+
+def test_a_new_server_that_nobody_else_uses_is_told_once_as_it_may_stand_for_a_shared_one() -> None:
+    replica = pool().replicas[0]
+    told = [replica.compare(number * 100, number * 100, 1.0) for number in range(4)]
+    assert told == [False, True, False, False]
+    assert replica.others_ratio == 0.0
 
 
 def test_what_a_server_did_before_it_was_looked_at_first_is_nobodys() -> None:
@@ -459,16 +487,39 @@ def test_entering_sends_what_admitting_and_taking_would_send(
     now = 0.0
     for later_s, rows, in_s, priority in asks:
         now += later_s
+        if entered.finish(now, GPU, rows, now + in_s, priority) is None:
+            continue
         first = entered.enter(now, None, GPU, rows, now + in_s, priority)
         if first.in_line:
             drain(entered, now)
         second = taken.admit(None, GPU, rows, now + in_s, priority)
         drain(taken, now)
+        if not second.in_line and second.replica is None:  # whoever waited is held to more
+            assert first.replica is not None
+            return
         assert (first.in_line, first.sent, first.predicted_s) == (second.in_line, second.sent, second.predicted_s)
         assert (first.replica is None) == (second.replica is None)
         assert [(r.in_flight, r.free_at) for r in entered.replicas] == [
             (r.in_flight, r.free_at) for r in taken.replicas
         ]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.9, 3.0])
+def test_who_is_let_in_where_nobody_waits_is_sent(factor: float) -> None:
+    """Executions cost the same for any rows, others leave half of the server, and all is believed to take longer than it does."""
+    service = Service(Curve(((1, 0.09), (8, 0.09))), 1, 8, Correction(factor, left_ratio=0.5))
+    queue, sent, now = pool(num_replicas=1), [], 0.0
+    for _ in range(200):
+        now += 0.01
+        while sent and sent[0].sent + 0.3 < now:
+            queue.answered(now, sent.pop(0))
+            while (taken := queue.take(now)) is not None:
+                sent += [] if taken.replica is None else [taken]
+        if queue.finish(now, service, 1, now + 0.46) is not None:
+            ticket = queue.enter(now, None, service, 1, now + 0.46)
+            assert ticket.in_line or ticket.replica is not None
+            sent += [] if ticket.in_line else [ticket]
+    assert sent
 
 
 def drain(queue: PoolQueue, now: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.scheduling.choice import Candidate, Chosen, able, choose, retry_after_s, that_take, turn_of
+from serving.scheduling.choice import Candidate, Chosen, able, choose, forecasts, retry_after_s, that_take, turn_of
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Ticket
@@ -253,6 +253,19 @@ def test_a_decision_over_sixteen_busy_servers_looks_at_each_a_bounded_number_of_
     finally:
         sys.setprofile(None)
     assert calls <= 60  # two pools; a look for each server or ticket would be hundreds
+
+
+@given(cpu_s=st.floats(0, 2), gpu_s=st.floats(0, 2), limit_s=st.floats(0.001, 3), rows=st.integers(1, 80))
+def test_what_was_chosen_need_not_be_forecast_again(cpu_s: float, gpu_s: float, limit_s: float, rows: int) -> None:
+    pools = both()
+    for one, busy_s in zip(pools, (cpu_s, gpu_s), strict=True):
+        load(one, busy_s)
+    found = choose(0.0, pools, rows, limit_s)
+    forecast = forecasts(0.0, pools, rows, limit_s, chosen=found)
+    assert forecast == forecasts(0.0, pools, rows, limit_s)
+    assert [one.candidate.name for one in forecast if found is not None and one.candidate is found.candidate] == (
+        [] if found is None else [found.candidate.name]
+    )
 
 
 def test_small_corrections_are_collected_until_they_change_something() -> None:

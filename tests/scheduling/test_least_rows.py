@@ -15,7 +15,7 @@ from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
 
 CPU = Service(Curve(((1, 0.01), (8, 0.06))), 2, 8)
-GPU = Service(Curve(((1, 0.02), (8, 0.022), (16, 0.04))), 1, 16)
+GPU = Service(Curve(((1, 0.02), (8, 0.022), (16, 0.04))), 1, 16, gathers=True)
 KEPT_S = 0.005
 
 

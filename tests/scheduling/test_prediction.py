@@ -79,3 +79,10 @@ def test_a_correction_stays_within_its_limits_whatever_happens(answers: list[tup
         correction = corrected(correction, predicted_s, actual_s)
     assert SMALLEST <= correction.factor <= LARGEST
     assert correction.spread >= 0
+
+
+def test_full_executions_are_so_long_that_the_way_to_the_server_does_not_leave_it_idle() -> None:
+    """A row costs the same in any batch, so that one alone would be as good: with two of 1 ms there, it would wait for messages."""
+    assert Service(Curve(((1, 0.001), (8, 0.008))), max_batch=8).bound == 2 * 3
+    assert Service(Curve(((1, 0.0001), (8, 0.0008))), max_batch=8).bound == 2 * 8
+    assert Service(Curve(((1, 0.01), (8, 0.08))), max_batch=8).bound == 2 * 1

@@ -15,35 +15,48 @@ from typing import Any
 
 import pytest
 
-from tests.local.harness import free_ports, wait_until
+from serving.ports import free_ports
+from tests.gateway.conftest import digits, environment, kinds  # noqa: F401 (once for all files of this folder)
+from tests.gateway.openai.conftest import words, words_repository, words_triton  # noqa: F401
+from tests.local.harness import wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 BROWSER = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
 
 
-class Page:
-    """A tab. `js` evaluates an expression in it."""
+class Connection:
+    """To a browser or a tab of it."""
 
-    def __init__(self, port: int) -> None:
-        asked = urllib.request.Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
-        with urllib.request.urlopen(asked, timeout=10) as answer:
-            url = json.load(answer)["webSocketDebuggerUrl"]
+    def __init__(self, url: str) -> None:
         self._socket = pytest.importorskip("websocket").create_connection(url, timeout=20, suppress_origin=True)
         self._numbers = itertools.count(1)
+
+    def do(self, method: str, **params: Any) -> Any:
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        while (message := json.loads(self._socket.recv())).get("id") != number:
+            self.note(message)
+        return message["result"]
+
+    def note(self, event: dict[str, Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Page(Connection):
+    """A tab. `js` evaluates an expression in it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._answers: list[tuple[int, str]] = []  # each status, and the browser's own number of the request
         self._urls: dict[str, str] = {}  # by the browser's own number of a request
         self.complaints: list[str] = []  # what the browser says on its console of warnings and errors
         for domain in ("Network", "Runtime", "Log", "Page"):
-            self._do(f"{domain}.enable")
+            self.do(f"{domain}.enable")
 
-    def _do(self, method: str, **params: Any) -> Any:
-        number = next(self._numbers)
-        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
-        while (message := json.loads(self._socket.recv())).get("id") != number:
-            self._note(message)
-        return message["result"]
-
-    def _note(self, event: dict[str, Any]) -> None:
+    def note(self, event: dict[str, Any]) -> None:
         params = event["params"]
         if event["method"] == "Network.requestWillBeSent":
             self._urls[params["requestId"]] = params["request"]["url"]
@@ -61,15 +74,12 @@ class Page:
         """Of every answer that the browser was given, whether or not a script may see it, and the URL; an answer may be told first."""
         return [(status, self._urls.get(number, "")) for status, number in self._answers]
 
-    def close(self) -> None:
-        self._socket.close()
-
     def open(self, url: str) -> None:
-        self._do("Page.navigate", url=url)
+        self.do("Page.navigate", url=url)
 
     def js(self, expression: str) -> Any:
         """A promise is waited for."""
-        evaluated = self._do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        evaluated = self.do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return evaluated["result"].get("value")
 
     def text(self, name: str) -> str:
@@ -83,50 +93,66 @@ class Page:
     def look(self, width: int, height: int, *, is_dark: bool = False) -> None:
         """As a screen of so many pixels shows it."""
         is_phone = width < 600
-        self._do("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone)
+        self.do("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-        self._do("Emulation.setEmulatedMedia", features=[scheme])
+        self.do("Emulation.setEmulatedMedia", features=[scheme])
 
     def picture(self, *, is_whole: bool = False) -> bytes:
         """PNG; `is_whole`: also what would have to be scrolled to."""
-        return base64.b64decode(
-            self._do("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)["data"]
-        )
+        return base64.b64decode(self.do("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)["data"])
+
+    def printed(self) -> bytes:
+        """PDF, on A4."""
+        return base64.b64decode(self.do("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"])
 
     def use_key(self, key: str) -> None:
         self.js(f"document.getElementById('key').value = '{key}'; document.querySelector('#key-form button').click()")
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    with chromium(tmp_path) as opened:
-        yield opened
+class Browser:
+    """A real Chromium, whose pages share neither storage nor cookies nor cache."""
 
+    def __init__(self, folder: Path) -> None:
+        self._port = free_ports(1)[0]
+        command = [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--remote-debugging-port={self._port}",
+            "--host-resolver-rules=MAP *.example 127.0.0.1",  # as a name that somebody turns to us
+            f"--user-data-dir={folder / 'profile'}",
+        ]
+        with (folder / "chromium.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
-@contextlib.contextmanager
-def chromium(tmp_path: Path) -> Iterator[Page]:
-    port = free_ports(1)[0]
-    words = [
-        str(CHROMIUM),
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        f"--remote-debugging-port={port}",
-    ]
-    words.append("--host-resolver-rules=MAP *.example 127.0.0.1")  # as a name that somebody turns to us
-    with (tmp_path / "chromium.log").open("wb") as log:
-        browser = subprocess.Popen([*words, f"--user-data-dir={tmp_path / 'profile'}"], stdout=log, stderr=log)
-
-    def answers() -> bool:
+    def _url(self) -> str | None:
         with contextlib.suppress(OSError):
-            return urllib.request.urlopen(f"http://127.0.0.1:{port}/json/version", timeout=5).status == 200
-        return False
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json/version", timeout=5) as answer:
+                return str(json.load(answer)["webSocketDebuggerUrl"])
+        return None
 
-    try:
-        wait_until(answers, "Chromium listens", 60)
-        with contextlib.closing(Page(port)) as opened:
-            yield opened
-    finally:
-        browser.terminate()
-        browser.wait(20)
+    @contextlib.contextmanager
+    def page(self) -> Iterator[Page]:
+        with contextlib.closing(Connection(wait_until(self._url, "Chromium listens", 60))) as browser:
+            profile = browser.do("Target.createBrowserContext", disposeOnDetach=True)["browserContextId"]
+            tab = browser.do("Target.createTarget", url="about:blank", browserContextId=profile)["targetId"]
+            with contextlib.closing(Page(f"ws://127.0.0.1:{self._port}/devtools/page/{tab}")) as opened:
+                yield opened
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with contextlib.closing(Browser(tmp_path_factory.mktemp("browser"))) as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.page() as opened:
+        yield opened

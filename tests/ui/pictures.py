@@ -13,12 +13,13 @@ import math
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 from serving.http_client import Connection, request_bytes
 from serving.local.console import read_status
 from tests.gateway.conftest import SAMPLE
-from tests.ui.conftest import Page, chromium
+from tests.ui.conftest import Browser, Page
 
 REPORT = Path(__file__).parents[2] / "docs" / "reports" / "what-if.html"
 WIDE, PHONE = (1240, 860), (390, 844)
@@ -77,7 +78,7 @@ def main() -> None:
             for size in (WIDE, PHONE)
             for dark in (False, True)
         ]
-    with tempfile.TemporaryDirectory() as folder, chromium(Path(folder)) as page:
+    with tempfile.TemporaryDirectory() as folder, closing(Browser(Path(folder))) as browser, browser.page() as page:
         for name, view, (width, height), dark in shots:
             page.look(width, height, is_dark=dark)
             shown(page, options.url, view)

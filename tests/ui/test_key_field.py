@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from serving.keys import changes
 from serving.keys.key import ADMIN, INFER
-from tests.gateway.conftest import Running, digits, environment, gateway_before  # noqa: F401
+from tests.gateway.conftest import Running, gateway_before
 from tests.local.harness import wait_until
 from tests.ui.conftest import BROWSER, Page
 
@@ -19,21 +18,20 @@ pytestmark = BROWSER
 
 
 @pytest.fixture
-def keyed(digits: str, tmp_path: Path) -> Iterator[tuple[Running, Path]]:  # noqa: F811
+def keyed(digits: str, tmp_path: Path) -> Iterator[tuple[Running, str, str]]:
+    """A gateway, a key with which the page works, and one that cannot read what is there."""
     file = tmp_path / "keys.json"
-    changes.add(file, "nobody", frozenset({INFER}), datetime.now(UTC))
-    with gateway_before(tmp_path, {"cpu": [digits]}, "--keys", str(file)) as running:
-        yield running, file
-
-
-def test_the_page_asks_for_a_key_and_keeps_it_in_its_tab(page: Page, keyed: tuple[Running, Path]) -> None:
-    running, file = keyed
 
     def make(*scopes: str) -> str:
         return changes.add(file, "page", frozenset(scopes), datetime.now(UTC)).text
 
     good, infer_alone = make(ADMIN, INFER), make(INFER)
-    time.sleep(2)  # until the gateway has read it
+    with gateway_before(tmp_path, {"cpu": [digits]}, "--keys", str(file)) as running:
+        yield running, good, infer_alone
+
+
+def test_the_page_asks_for_a_key_and_keeps_it_in_its_tab(page: Page, keyed: tuple[Running, str, str]) -> None:
+    running, good, infer_alone = keyed
     page.open(f"http://{running.url}/")
     wait_until(lambda: "wants an API key" in page.text("key-form"), "the field is there")
     assert page.text("pools") == ""

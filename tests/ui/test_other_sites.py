@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from serving.keys.key import ADMIN, INFER
-from tests.gateway.conftest import SAMPLE, Running, digits, environment, gateway_before  # noqa: F401
+from tests.gateway.conftest import SAMPLE, Running, gateway_before
 from tests.gateway.test_keys_listeners import NOWHERE, make
 from tests.local.harness import wait_until
 from tests.ui.conftest import BROWSER, Page
@@ -49,7 +49,7 @@ def show(page: Page, url: str) -> None:
 
 def statuses(page: Page, url: str) -> list[int]:
     """What the browser was answered at an address; a script may not have been told."""
-    page.js("1")  # so that what has been told meanwhile is read
+    page.do("Network.enable")  # so that what has been told meanwhile is read, also while the tab goes elsewhere
     return [status for status, asked in page.statuses if asked == url]
 
 
@@ -62,10 +62,18 @@ CATCH = ".then(answer => answer.status, error => 'refused')"
 SITES = ["http://localhost:{}/", "http://127.0.0.1:{}/", "http://evil.example:{}/"]
 
 
+@pytest.fixture(scope="module")
+def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with gateway_before(tmp_path_factory.mktemp("keyless"), NOWHERE, ready=False) as running:
+        yield running
+
+
 @pytest.mark.parametrize("site", SITES)
-def test_no_page_of_another_site_or_port_reaches_a_gateway_without_keys(page: Page, tmp_path: Path, site: str) -> None:
-    with other_site() as port, gateway_before(tmp_path, NOWHERE, ready=False) as running:
-        gateway = f"http://{running.url}"
+def test_no_page_of_another_site_or_port_reaches_a_gateway_without_keys(
+    page: Page, keyless: Running, site: str
+) -> None:
+    with other_site() as port:
+        gateway = f"http://{keyless.url}"
         show(page, site.format(port))
         assert page.js(f"fetch('{gateway}/admin/status'){CATCH}") == "refused"
         wait_status(page, f"{gateway}/admin/status", 403)
@@ -85,16 +93,16 @@ def test_no_page_of_another_site_or_port_reaches_a_gateway_without_keys(page: Pa
 
 
 def test_a_name_that_is_turned_to_the_gateway_shows_nothing_of_it_and_a_link_opens_the_page(
-    page: Page, tmp_path: Path
+    page: Page, keyless: Running
 ) -> None:
-    with other_site() as port, gateway_before(tmp_path, NOWHERE, ready=False) as running:
-        turned = f"http://evil.example:{running.port}/"
+    with other_site() as port:
+        turned = f"http://evil.example:{keyless.port}/"
         page.open(turned)
         wait_status(page, turned, 403)
         show(page, f"http://localhost:{port}/")
-        page.js(f"location = 'http://{running.url}/'")
+        page.js(f"location = 'http://{keyless.url}/'")
         wait_until(lambda: page.text("try") + page.text("pools"), "the page is shown, and asks as itself")
-        assert 403 not in {status for status, asked in page.statuses if asked.startswith(f"http://{running.url}")}
+        assert 403 not in {status for status, asked in page.statuses if asked.startswith(f"http://{keyless.url}")}
 
 
 def test_the_page_that_asks_for_a_key_is_not_shown_by_a_name_that_is_turned_to_it(page: Page, tmp_path: Path) -> None:
@@ -109,7 +117,7 @@ def test_the_page_that_asks_for_a_key_is_not_shown_by_a_name_that_is_turned_to_i
 
 
 @pytest.fixture
-def keyed(digits: str, tmp_path: Path) -> Iterator[tuple[Running, str, int]]:  # noqa: F811
+def keyed(digits: str, tmp_path: Path) -> Iterator[tuple[Running, str, int]]:
     """A gateway, a key, and the port of the site that may ask."""
     key = make(tmp_path / "keys.json", ADMIN, INFER)
     with other_site() as port:

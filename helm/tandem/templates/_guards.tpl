@@ -18,6 +18,9 @@ here is what it cannot say. Every sentence tells what is wrong and the way out, 
 {{- include "tandem.guardGateway" (dict "root" . "pools" $pools) }}
 {{- include "tandem.guardScaler" . }}
 {{- include "tandem.guardWaysIn" . }}
+{{- if and .Values.otel.endpoint .Values.networkPolicy.enabled (not .Values.networkPolicy.collectorTo) }}
+{{- fail "otel.endpoint names a collector that network policies keep gateways and Tritons from. Name where it runs in networkPolicy.collectorTo." }}
+{{- end }}
 {{- end }}
 
 {{/* What a chart above this one hands to all of its parts, and this one would not do. */}}

@@ -245,6 +245,16 @@ unhealthyPodEvictionPolicy: AlwaysAllow
   {{- end }}
 {{- end }}
 
+{{/* Entries of a NetworkPolicy's `egress` for the collector of traces, if there is one. Takes the root. */}}
+{{- define "tandem.collectorEgress" -}}
+{{- if .Values.otel.endpoint }}
+- to:
+    {{- toYaml .Values.networkPolicy.collectorTo | nindent 4 }}
+  ports:
+    - {protocol: TCP}
+{{- end }}
+{{- end }}
+
 {{/* Entries of a NetworkPolicy's `egress` by which the API server is asked. Its address is none that a chart knows, and it is often no pod; where no
      peer is named, any address will do. Takes the root. */}}
 {{- define "tandem.apiServerEgress" -}}

@@ -15,6 +15,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- end }}
 {{- else if eq $models.source "objectStore" }}
 {{- include "tandem.guardObjectStore" $models.objectStore }}
+{{- include "tandem.guardFollowed" . }}
 {{- else if eq $models.source "imageVolume" }}
 {{- include "tandem.guardImageVolume" . }}
 {{- end }}
@@ -31,6 +32,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
   (list "objectStore" "objectStore.from" .objectStore.from)
   (list "objectStore" "objectStore.existingSecret" .objectStore.existingSecret)
   (list "objectStore" "objectStore.env" .objectStore.env)
+  (list "objectStore" "objectStore.follow" .objectStore.follow)
   (list "imageVolume" "imageVolume.reference" .imageVolume.reference) }}
 {{- if and (eq (index $it 1) "nodeCache.path") (last $it) (has $.source (list "image" "imageVolume")) }}
 {{- fail (printf "modelRepository.nodeCache.path would do nothing: with source=%s the node keeps the image itself, as any other. Leave it out, or set modelRepository.source=objectStore." $.source) }}
@@ -57,6 +59,20 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- range $name, $value := .env }}
 {{- if and $value (regexMatch "(SECRET|PASS|TOKEN|CREDENTIALS|SAS_URL|_KEY$)" $name) }}
 {{- fail (printf "modelRepository.objectStore.env.%s looks like a secret, and values are plain. Put it into a secret and set modelRepository.objectStore.existingSecret to its name." $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* NVIDIA's Triton looks at no files while it runs, and nobody proves what it reads when it is started again. Takes the root. */}}
+{{- define "tandem.guardFollowed" -}}
+{{- if .Values.modelRepository.objectStore.follow }}
+{{- if .Values.modelRepository.nodeCache.path }}
+{{- fail "modelRepository.objectStore.follow keeps a folder of each pod like the bucket, and modelRepository.nodeCache.path is one of the node's. Leave one of them out." }}
+{{- end }}
+{{- range $name, $pool := fromYaml (include "tandem.ownPools" .) }}
+{{- if eq $pool.server "nvidia" }}
+{{- fail (printf "modelRepository.objectStore.follow takes new models while a pool runs, which pools.%s does not: its server is nvidia. Set pools.%s.server=tandem, or leave `follow` out." $name $name) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

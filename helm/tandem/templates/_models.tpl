@@ -23,6 +23,10 @@ four sources of modelRepository.source is told apart here; what contradicts itse
   {{- else }}
   emptyDir: {sizeLimit: {{ $repository.sizeLimit }}}
   {{- end }}
+{{- if include "tandem.followsModels" . }}
+- name: rclone
+  emptyDir: {sizeLimit: 256Mi}
+{{- end }}
 {{- end }}
 
 {{/* The claim of models: the values', or the chart's own (models/claim.yaml). Takes the root. */}}
@@ -113,6 +117,50 @@ four sources of modelRepository.source is told apart here; what contradicts itse
   volumeMounts:
     - {name: models, mountPath: /models}
     - {name: tmp, mountPath: /tmp}
+{{- if include "tandem.followsModels" . }}
+- name: copy-rclone
+  image: {{ include "tandem.rcloneImage" . | quote }}
+  imagePullPolicy: {{ .Values.images.rclone.pullPolicy }}
+  command: [cp, /usr/local/bin/rclone, /opt/rclone/rclone]
+  {{- include "tandem.smallResources" . | nindent 2 }}
+  {{- include "tandem.containerSecurity" (dict "root" .) | nindent 2 }}
+  volumeMounts:
+    - {name: models, mountPath: /models, readOnly: true}
+    - {name: rclone, mountPath: /opt/rclone}
+{{- end }}
+{{- end }}
+
+{{/* Whether a container follows the bucket; empty is no. Takes the root. */}}
+{{- define "tandem.followsModels" -}}
+{{- if and (eq .Values.modelRepository.source "objectStore") .Values.modelRepository.objectStore.follow }}true{{ end }}
+{{- end }}
+
+{{/* Beside a pod's own container: `tandem models mirror`, with the rclone of its image. Nothing unless the bucket is followed. Takes the root. */}}
+{{- define "tandem.mirrorModels" -}}
+{{- if include "tandem.followsModels" . }}
+{{- $store := .Values.modelRepository.objectStore }}
+- name: mirror-models
+  image: {{ include "tandem.gatewayImage" . | quote }}
+  imagePullPolicy: {{ .Values.images.gateway.pullPolicy }}
+  command: [sh, -c, 'PATH="/opt/rclone:$PATH" exec tandem models mirror --adopt "$0" /models', {{ printf "rclone://%s" (regexReplaceAll "^([A-Za-z0-9_]+):/*" $store.from "${1}/") | quote }}]
+  {{- with $store.existingSecret }}
+  envFrom:
+    - secretRef: {name: {{ . | quote }}}
+  {{- end }}
+  {{- with $store.env }}
+  env:
+    {{- range $name, $value := . }}
+    - {name: {{ $name | quote }}, value: {{ $value | quote }}}
+    {{- end }}
+  {{- end }}
+  resources:
+    {{- toYaml $store.resources | nindent 4 }}
+  {{- include "tandem.containerSecurity" (dict "root" .) | nindent 2 }}
+  volumeMounts:
+    - {name: models, mountPath: /models}
+    - {name: rclone, mountPath: /opt/rclone, readOnly: true}
+    - {name: tmp, mountPath: /tmp}
+{{- end }}
 {{- end }}
 
 {{/* Entries of a NetworkPolicy's `egress` by which a pod's copy reaches its source; names are looked up on port 53 by another rule.

@@ -362,7 +362,7 @@ CONTENDERS = (
     Contender(
         "Ray Serve",
         "one replica, one thread, one proxy",
-        _python("ray", _script("ray"), "/-/healthz", "/", RAY_USAGE_STATS_ENABLED="0"),
+        _python("ray", _script("ray"), "/", "/", RAY_USAGE_STATS_ENABLED="0"),
         pinned("ray"),
     ),
 )

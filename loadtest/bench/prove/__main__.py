@@ -23,13 +23,18 @@ from loadtest.bench.prove.computed import ALL, FEW, allotted_s, computed
 from loadtest.bench.prove.containment import contained
 from loadtest.bench.prove.crossover import crossovers
 from loadtest.bench.prove.emulated import num_too_busy
+from loadtest.bench.prove.features import features
+from loadtest.bench.prove.models import models
 from loadtest.bench.prove.overload import DEADLINE_S, gateway_counts, one_gateway
 from loadtest.bench.prove.planned import plans
 from loadtest.bench.prove.pool_death import DEADLINE_S as KILL_DEADLINE_S
 from loadtest.bench.prove.pool_death import kills
 from loadtest.bench.prove.refusals import refusals
 from loadtest.bench.prove.restarts import restarts
+from loadtest.bench.prove.shadow import NUM_TURNS, TURN_S, shadow
 from loadtest.bench.prove.simulated import agreements
+from loadtest.bench.prove.swaps import swaps
+from loadtest.bench.prove.tenants import tenants
 from loadtest.bench.verdicts import Verdict
 from loadtest.errors import CannotMeasure
 from loadtest.sending.sender import NUM_CLIENTS, PAUSE_S
@@ -47,11 +52,16 @@ COMPUTED, ALL_COMPUTED = Part(computed, allotted_s(FEW)), Part(partial(computed,
 # By what each sends and starts; the report says how long each took.
 PARTS: Mapping[str, Part] = {
     "restarts": Part(restarts, 60),
+    "swaps": Part(swaps, 200),
     "contain": Part(contained, 60),
     "overload": Part(one_gateway, 90),
     "gateways": Part(gateway_counts, 180),
-    "refusals": Part(refusals, 90),
+    "tenants": Part(tenants, 150),
+    "refusals": Part(refusals, 150),
+    "features": Part(features, 160),
+    "models": Part(models, 150),
     "computed": COMPUTED,
+    "shadow": Part(shadow, 15 + 2 * NUM_TURNS * (TURN_S + 1)),
     "pool_death": Part(kills, 40),
     "cold_gpu": Part(handover, 40),
     "crossover": Part(crossovers, 40),
@@ -62,7 +72,7 @@ PARTS: Mapping[str, Part] = {
 MODULE = "loadtest.bench.prove"
 CONDITIONS = (
     f"restarts: {NUM_CLIENTS} clients in a closed loop with pauses of {PAUSE_S * 1000:g} ms",
-    "contain, computed, plan: real nets; generator: none",
+    "swaps: an open loop at a fixed rate; contain, computed, models, shadow, plan: real nets; generator: none",
     f"the rest: emulated pools, open loop with Poisson arrivals, deadline {DEADLINE_S * 1000:g} ms ({KILL_DEADLINE_S:g} s where a "
     "pool is killed), times from when a request was due",
 )

@@ -21,6 +21,7 @@ from serving.scheduling.replica import Replica, Ticket
 
 MAX_BATCH = 32
 DEADLINE_S, LOAD_S, STEADY_S = 0.25, 10.0, 1.0
+POLL_S = 0.5  # as often as a gateway asks a server what it has done
 
 
 class Gateway:
@@ -28,6 +29,12 @@ class Gateway:
         self.queue = PoolQueue("pool", [Replica("server")])
         self.candidate = Candidate(self.queue, Service(curve, 1, MAX_BATCH), 1.0)
         self.num_good = 0
+
+    def look(self, num_answered: int, rows_per_s: float) -> None:
+        """At what the server has answered to all so far, and did lately."""
+        [replica] = self.queue.replicas
+        if replica.compare(num_answered, replica.num_answered, 1.0):
+            self.candidate.share_with(replica.others_ratio * rows_per_s, 1.0)
 
 
 @dataclass
@@ -46,6 +53,7 @@ class Batching:
     refused: int = 0
     waiting: list[tuple[Gateway, Ticket]] = field(default_factory=list)
     is_running: bool = False
+    num_executed: int = 0
 
     def __post_init__(self) -> None:
         self.gateways = [Gateway(self.curve) for _ in range(self.num_gateways)]
@@ -60,10 +68,15 @@ class Batching:
     def run(self, times: float) -> None:
         """Under so many times its capacity."""
         chance, at = random.Random(1), 0.0
+        num_before, look_at = 0, POLL_S
         while (at := at + chance.expovariate(times * self.capacity_rps)) < LOAD_S:
             heapq.heappush(self.events, (at, next(self.number), None))
         while self.events:
             now, number, batch = heapq.heappop(self.events)
+            while now >= look_at:
+                for gateway in self.gateways:
+                    gateway.look(self.num_executed, (self.num_executed - num_before) / POLL_S)
+                num_before, look_at = self.num_executed, look_at + POLL_S
             if batch is None:
                 self.arrive(now, self.gateways[number % self.num_gateways])
             else:
@@ -104,6 +117,7 @@ class Batching:
         if not self.is_running and self.waiting:
             batch, self.waiting = self.waiting[:MAX_BATCH], self.waiting[MAX_BATCH:]
             self.is_running = True
+            self.num_executed += len(batch)
             heapq.heappush(self.events, (now + self.curve.seconds(len(batch)), next(self.number), batch))
 
 

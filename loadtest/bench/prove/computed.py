@@ -43,6 +43,7 @@ TIMES = 1.0, 2.0, 3.0  # of capacity
 EXECUTIONS = 5.0  # full ones, that the deadline is
 NUM_CLIENTS = 4 * MAX_BATCH  # of each net
 LASTING_S, STEADY_S = 8.0, 2.0
+LEARNING_S = 4.0  # of simulated load, that stands for the closed loop in which real gateways have learnt before
 START_S = 10.0  # Triton, two gateways, and the nets' making (guess: on an idle machine it is less)
 FULL = AtLeast(0.95)  # above 1 time capacity
 LATE = AtMost(0.005)
@@ -188,10 +189,10 @@ def computed(folder: Path, cells: Sequence[Cell] = FEW) -> Iterator[Verdict]:
     missing: list[str] = []
     for of in dict.fromkeys((cell.is_fixed, cell.execution_s) for cell in cells):
         (logs := folder / f"{'fixed' if of[0] else 'growing'}-{of[1] * 1000:.0f}-ms").mkdir()
-        with _apart(logs, *of) as apart:
+        with apart(logs, *of) as here:
             for cell in cells:
                 if (cell.is_fixed, cell.execution_s) == of:
-                    yield from apart.measured(cell, missing)
+                    yield from here.measured(cell, missing)
     if missing:
         raise CannotMeasure("; ".join(missing))
 
@@ -225,12 +226,12 @@ class Apart:
 
     def _calm(self, nets: Sequence[Net], gateways: Sequence[Server]) -> Calm:
         """Raises CannotMeasure."""
-        requests = _requests(nets, gateways)
+        requests = requests_of(nets, gateways)
         num_clients = NUM_CLIENTS // len(gateways)
         closed_loop(requests, num_clients, STEADY_S)  # not counted: what is learnt of the net
-        before, spent_before = self._totals(nets), self._spent(gateways)
+        before, spent_before = self._totals(nets), self.so_far(gateways)
         load = closed_loop(requests, num_clients, LASTING_S)
-        busy = self._spent(gateways).since(spent_before, len(self.triton_cores))
+        busy = self.so_far(gateways).since(spent_before, len(self.triton_cores))
         if failed := [shot for shot in load.shots if not shot.is_answered]:
             raise CannotMeasure(f"requests without a deadline failed: {listed(failed)}")
         if busy.void:
@@ -245,17 +246,21 @@ class Apart:
     def _trial(
         self, nets: Sequence[Net], gateways: Sequence[Server], times: float, calm: Calm, deadline_s: float
     ) -> Trial:
-        requests = _requests(nets, gateways, deadline_s)
+        requests = requests_of(nets, gateways, deadline_s)
         arrivals = list(schedule(Arrivals("poisson", times * calm.capacity_rps), LASTING_S, 0))
-        before, spent_before = self._totals(nets), self._spent(gateways)
+        before, spent_before = self._totals(nets), self.so_far(gateways)
         load = open_loop(requests, arrivals)
-        busy = self._spent(gateways).since(spent_before, len(self.triton_cores))
+        busy = self.so_far(gateways).since(spent_before, len(self.triton_cores))
         begin_s, end_s = load.began_s + STEADY_S, load.began_s + LASTING_S
+        before_s = LEARNING_S + deadline_s
+        learning = [at - before_s for at in schedule(Arrivals("poisson", times * calm.capacity_rps), LEARNING_S, 1)]
         simulated = [
             replay(
                 [FixedPool("triton", calm.service, 1.0)],
-                [(at, 1) for number, at in enumerate(arrivals) if requests[number % len(requests)].kind == net],
+                [(before_s + at, 1) for at in [*learning[net :: len(nets)], *arrivals[net :: len(nets)]]],
                 deadline_s,
+                num_gateways=len(gateways),
+                begin_s=before_s,
             ).attainment_ratio
             for net in range(len(nets))
         ]
@@ -274,7 +279,7 @@ class Apart:
     def _totals(self, nets: Sequence[Net]) -> TritonTotals:
         return reduce(TritonTotals.plus, (spent(self.stack.triton.url, net.served_name) for net in nets))
 
-    def _spent(self, gateways: Sequence[Server]) -> _Spent:
+    def so_far(self, gateways: Sequence[Server]) -> _Spent:
         pids = [self.stack.triton.pid, *(gateway.pid for gateway in gateways)]
         triton, *each = (sum(cpu_s(process.pid) for process in family(pid)) for pid in pids)
         all_s = worked_s(self.triton_cores), worked_s([self.core])
@@ -307,7 +312,7 @@ class _Spent:
         )
 
 
-def _requests(nets: Sequence[Net], gateways: Sequence[Server], deadline_s: float | None = None) -> list[Request]:
+def requests_of(nets: Sequence[Net], gateways: Sequence[Server], deadline_s: float | None = None) -> list[Request]:
     """To each net by each gateway, in turn; `kind` is the net's number."""
     headers = {} if deadline_s is None else {"Tandem-Deadline-Ms": f"{deadline_s * 1000:.1f}"}
     return [
@@ -318,8 +323,8 @@ def _requests(nets: Sequence[Net], gateways: Sequence[Server], deadline_s: float
 
 
 @contextmanager
-def _apart(folder: Path, is_fixed: bool, execution_s: float) -> Iterator[Apart]:
-    """Raises CannotMeasure where there is one core alone."""
+def apart(folder: Path, is_fixed: bool, execution_s: float) -> Iterator[Apart]:
+    """Two nets before two gateways. Raises CannotMeasure where there is one core alone."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise CannotMeasure("one core for Triton and one for the rest are needed")

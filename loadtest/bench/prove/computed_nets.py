@@ -17,6 +17,7 @@ from loadtest.bench import made_models
 from serving.export import onnx_session
 from serving.export.speed_nets.graph import OPSETS, SEED, NetBuilder
 from serving.repository import OTHER, Tensor
+from serving.repository.record import Record
 
 MAX_BATCH = 8
 WIDTH = 256
@@ -59,14 +60,18 @@ def chain(num_layers: int, seed: int, *, is_fixed: bool) -> bytes:
 def write(repository: Path, models: tuple[str, ...], num_layers: int, *, is_fixed: bool) -> None:
     """FP32 each, of one form and with weights of its own."""
     for seed, model in enumerate(models, SEED):
-        record = replace(
-            made_models.BASE,
-            model=model,
-            task=OTHER,
-            max_batch_size=MAX_BATCH,
-            inputs=(INPUT,),
-            outputs=(OUTPUT,),
-            preprocessing=None,
-            space=None,
-        )
-        made_models.write(repository, (record, chain(num_layers, seed, is_fixed=is_fixed), {}))
+        made_models.write(repository, (record_of(model), chain(num_layers, seed, is_fixed=is_fixed), {}))
+
+
+def record_of(model: str) -> Record:
+    """Of a net with this name."""
+    return replace(
+        made_models.BASE,
+        model=model,
+        task=OTHER,
+        max_batch_size=MAX_BATCH,
+        inputs=(INPUT,),
+        outputs=(OUTPUT,),
+        preprocessing=None,
+        space=None,
+    )

@@ -155,18 +155,25 @@ class TritonTotals:
 
 
 @contextmanager
-def triton(pool: Pool, folder: Path, port: int | None = None) -> Iterator[Triton]:
-    """Raises CannotMeasure."""
+def triton(
+    pool: Pool,
+    folder: Path,
+    port: int | None = None,
+    *,
+    repository: Path = MODEL_REPOSITORY,
+    curves: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+    options: Sequence[str] = (),
+) -> Iterator[Triton]:
+    """`curves`: by variant, where they differ from the pool's. Raises CannotMeasure."""
     folder.mkdir(parents=True, exist_ok=True)
     http, grpc, metrics = free_ports(3)
     http = port or http
     file, ready, log = folder / "curves.json", folder / "ready", folder / LOG
-    points = [[rows, seconds] for rows, seconds in pool.points]
-    file.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"fp32": points}}))
+    file.write_text(json.dumps({"version": 1, "name": "made-up", "variants": {"fp32": pool.points, **(curves or {})}}))
     command = [*TANDEM, "triton", "--pool", pool.name, "--emulate", str(file)]
-    command += ["--model-repository", str(MODEL_REPOSITORY), "--ready-file", str(ready)]
+    command += ["--model-repository", str(repository), "--ready-file", str(ready)]
     command += ["--http-port", str(http), "--grpc-port", str(grpc), "--metrics-port", str(metrics)]
-    command += ["--exit-timeout-s", str(EXIT_TIMEOUT_S)]
+    command += ["--exit-timeout-s", str(EXIT_TIMEOUT_S), *options]
     with running(command, log, ready.exists, START_TIMEOUT_S) as process:
         yield Triton(pool, http, process.pid)
 
@@ -189,16 +196,18 @@ def gateway(
     name: str = "gateway",
     *,
     device: Callable[[Pool], str] = lambda _: "emulated",
+    options: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
 ) -> Iterator[LocalGateway]:
-    """Ready: its first pool answers. `pools`: to the URL of each. Raises CannotMeasure."""
+    """Ready: its first pool answers. `pools`: to the URL of each; `more`: of its settings. Raises CannotMeasure."""
     (port,) = free_ports(1)
     config = folder / f"{name}.yaml"
     described: dict[str, Any] = {
         pool.name: {"urls": [url], "device": device(pool), "price_per_hour": pool.price} for pool, url in pools.items()
     }
-    config.write_text(json.dumps({"version": 1, "pools": described}))
+    config.write_text(json.dumps({"version": 1, "pools": described, **(more or {})}))
     here = Gateway(f"http://127.0.0.1:{port}")
-    command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port)]
+    command = [*TANDEM, "gateway", "--config", str(config), "--port", str(port), *options]
     with running(command, folder / f"{name}.log", here.is_ready, START_S) as process:
         yield LocalGateway(here.url, pid=process.pid)
 

@@ -206,7 +206,7 @@ def one_gateway(folder: Path) -> Iterator[Verdict]:
 
 
 def gateway_counts(folder: Path) -> Iterator[Verdict]:
-    """Twice the capacity of one pool through 1, 2 and 4 gateways, which know nothing of each other. Raises CannotMeasure."""
+    """Twice the capacity of one pool through 1, 2 and 4 gateways, which see of each other what Triton counts. Raises CannotMeasure."""
     yield from batching.verdicts(Curve(SHARED.points), NUM_GATEWAYS, 2, (GOODPUT, LATE, EXPIRED))
     with triton(SHARED, folder / "shared") as shared:
         for count in NUM_GATEWAYS:

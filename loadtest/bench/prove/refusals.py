@@ -3,24 +3,27 @@
 Two emulated pools behind one gateway: one is so quick that all are answered, the other works for seconds on what clients of a higher
 priority keep sending, so that whoever is in a hurry is refused. The same body at the same rate to either, in turns, both with a deadline,
 which the gateway has to look after, and which the quick one keeps however slow the machine is; the processor time of the gateway's process
-for each, less what it takes meanwhile anyway. Judging is pure.
+for each, less what it takes meanwhile anyway. The same of two tenants, of whom one is over its quota. Judging is pure.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 from loadtest.arrivals import Arrivals, schedule
-from loadtest.bench.prove.emulated import MODEL, LocalGateway, Pool, digits, gateway_before
+from loadtest.bench.prove.emulated import MODEL, LocalGateway, Pool, digits, gateway, gateway_before, triton
 from loadtest.bench.verdicts import AtMost, Verdict, ends_text
 from loadtest.errors import CannotMeasure
 from loadtest.processes import cpu_s
 from loadtest.sending.link import Request
 from loadtest.sending.sender import infer, open_loop, paused_clients
+from serving.keys.changes import add
 from serving.measure.rounds import ratio, spread
 
 COST = AtMost(1 / 3)
@@ -65,10 +68,39 @@ def refusals(folder: Path) -> Iterator[Verdict]:
                     )
                     for pool, s in ((QUICK, PATIENCE_S), (BUSY, DEADLINE_S))
                 )
-                turns = [_turn(here, answered, refused, seed) for seed in range(NUM_TURNS)]
-                yield verdict(f"a refusal's CPU ÷ an answer's, {rows} rows in JSON", turns)
-                costs = spread([turn.refused_s * 1e6 for turn in turns])
-                yield Verdict(f"a refusal's CPU, {rows} rows in JSON", costs.median, COST_US, ends_text(costs))
+                yield from _verdicts(here, f"a refusal's CPU{{}}, {rows} rows in JSON", answered, refused)
+    yield from over_quota(folder)
+
+
+def over_quota(folder: Path) -> Iterator[Verdict]:
+    """Raises CannotMeasure."""
+    keys, control = folder / "keys.json", folder / "control.json"
+    good, over = (add(keys, name, frozenset({"infer"}), datetime.now(UTC)).text for name in ("good", "over"))
+    quotas = {"over": {"quotas": {"requests": {"per": "month", "limit": 0}}}}
+    control.write_text(json.dumps({"version": 1, "tenants": quotas}))
+    options = "--keys", str(keys), "--control", str(control)
+    with (
+        triton(QUICK, folder / "quotas") as server,
+        gateway({QUICK: server.url}, folder, "quotas", options=options) as here,
+    ):
+        for rows in ROWS:
+            answered, refused = (
+                infer(
+                    here.url,
+                    MODEL,
+                    digits(rows),
+                    {"Authorization": f"Bearer {key}", "Tandem-Deadline-Ms": f"{PATIENCE_S * 1000:g}"},
+                )
+                for key in (good, over)
+            )
+            yield from _verdicts(here, f"a refusal's CPU{{}} by a quota, {rows} rows in JSON", answered, refused)
+
+
+def _verdicts(here: LocalGateway, name: str, answered: Request, refused: Request) -> Iterator[Verdict]:
+    turns = [_turn(here, answered, refused, seed) for seed in range(NUM_TURNS)]
+    yield verdict(name.format(" ÷ an answer's"), turns)
+    costs = spread([turn.refused_s * 1e6 for turn in turns])
+    yield Verdict(name.format(""), costs.median, COST_US, ends_text(costs))
 
 
 def _turn(here: LocalGateway, answered: Request, refused: Request, seed: int) -> Turn:
@@ -78,13 +110,32 @@ def _turn(here: LocalGateway, answered: Request, refused: Request, seed: int) ->
     return Turn(*(_cost_s(here, one, idle_s, seed, is_refused=one is refused) for one in (answered, refused)))
 
 
-def _cost_s(here: LocalGateway, request: Request, idle_s: float, seed: int, *, is_refused: bool) -> float:
+def answers_cost_s(here: LocalGateway, request: Request, idle_ratio: float, lasting_s: float, rest_s: float) -> float:
+    """Seconds of the gateway's processor for each, until `rest_s` after the last, less what it takes of a core when nobody asks.
+
+    Raises CannotMeasure where some were not answered.
+    """
+    idle_s = idle_ratio * (lasting_s + rest_s)
+    return _cost_s(here, request, idle_s, 0, is_refused=False, lasting_s=lasting_s, rest_s=rest_s)
+
+
+def _cost_s(
+    here: LocalGateway,
+    request: Request,
+    idle_s: float,
+    seed: int,
+    *,
+    is_refused: bool,
+    lasting_s: float = TURN_S,
+    rest_s: float = 0.0,
+) -> float:
     """Raises CannotMeasure where others were answered than should be."""
-    arrivals = list(schedule(Arrivals("constant", RATE_RPS), TURN_S, seed))
+    arrivals = list(schedule(Arrivals("constant", RATE_RPS), lasting_s, seed))
     before_s = cpu_s(here.pid)
     shots = open_loop([request], arrivals).shots
+    time.sleep(rest_s)
     spent_s = cpu_s(here.pid) - before_s - idle_s
-    right = sum(shot.is_refused if is_refused else shot.is_answered for shot in shots)
+    right = sum(shot.is_refused or shot.status == 429 if is_refused else shot.is_answered for shot in shots)
     if right < 0.95 * len(shots):
         raise CannotMeasure(f"{right} of {len(shots)} requests were {'refused' if is_refused else 'answered'}")
     return spent_s / len(shots)

@@ -26,6 +26,7 @@ from loadtest.sending.sender import infer, paused_clients
 from loadtest.sending.sent_request import Shot
 from loadtest.stack import START_TIMEOUT_S
 from loadtest.target import Gateway
+from serving.local.launch import region_prefix_of
 from serving.ports import free_ports
 
 
@@ -236,7 +237,7 @@ def stop(here: RunningTandem, name: str) -> list[Verdict]:
 
 def segments(members: Sequence[Process]) -> list[str]:
     """Shared memory named after one of these."""
-    prefixes = tuple(f"tandem-{process.pid}-" for process in members)
+    prefixes = tuple(region_prefix_of(process.pid) for process in members)
     return sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(prefixes))
 
 

@@ -24,7 +24,6 @@ from loadtest.bench.soak.plan import Victim
 from loadtest.bench.soak.run import MAX_FLOODING, Setting, SoakTally, soak
 from loadtest.bench.verdicts import AtMost, Verdict, table
 from loadtest.processes import MODEL_REPOSITORY
-from loadtest.sending.sent_request import percentile
 from serving.environment import reach_loopback_directly
 
 MODULE = "loadtest.bench.soak"
@@ -105,14 +104,14 @@ def report(setting: Setting, found: SoakTally) -> BenchReport:
         Verdict("processes and segments left", len(found.left), NONE, ", ".join(found.left[:4])),
         Verdict("what was to be done and could not be", len(found.missed), NONE, "; ".join(found.missed[:3])),
     ]
-    lag_s = percentile(found.lag_s, 0.99) or 0.0
+    lag_s = found.lag.quantile(0.99) or 0.0
     conditions = [
         f"{setting.duration_s / 60:g} minutes, {setting.rate_rps:g} requests/s of {', '.join(found.surfaces)}, Poisson, deadline 5 s; "
         f"a kill every {setting.period_s:g} s",
         f"the flood: {found.flood_rps:,.0f} requests/s, {setting.flood_times:g} times what a closed loop was answered, deadline 1 s; "
         f"{found.num_dropped} not sent, because {MAX_FLOODING} were under way",
-        f"the generator's lag p99 {lag_s * 1000:.1f} ms; answers p50 {(percentile(found.took_s, 0.5) or 0) * 1000:.1f} ms, "
-        f"p99 {(percentile(found.took_s, 0.99) or 0) * 1000:.1f} ms",
+        f"the generator's lag p99 {lag_s * 1000:.1f} ms; answers p50 {(found.took.quantile(0.5) or 0) * 1000:.1f} ms, "
+        f"p99 {(found.took.quantile(0.99) or 0) * 1000:.1f} ms",
     ]
     parts = [_summary(found), _requests(of_mix, of_flood), _kills(found), _processes(found)]
     parts.append(_counted(found.slow) or "no slow clients")

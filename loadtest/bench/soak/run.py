@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,6 +31,7 @@ from loadtest.sending.sender import Load, closed_loop, open_load, open_loop
 from loadtest.sending.sent_request import Shot
 from loadtest.stack import START_TIMEOUT_S
 from loadtest.target import Gateway
+from serving.decisions.simulate.outcome import Latencies
 from serving.export.publish import publish_all, writing
 from serving.http_client import Connection, request_bytes
 from serving.ports import free_ports
@@ -63,8 +63,8 @@ class SoakTally:
 
     mix: Losses = field(default_factory=Losses)
     flood: Losses = field(default_factory=Losses)
-    took_s: array[float] = field(default_factory=lambda: array("d"))  # answers of the mix
-    lag_s: array[float] = field(default_factory=lambda: array("d"))  # of its generators
+    took: Latencies = field(default_factory=Latencies)  # answers of the mix
+    lag: Latencies = field(default_factory=Latencies)  # of its generators
     outages_s: dict[str, list[float | None]] = field(default_factory=dict)  # of each kill, by victim
     kills: list[Kill] = field(default_factory=list)
     growth: Growth = field(default_factory=Growth)
@@ -79,8 +79,10 @@ class SoakTally:
     def count(self, shots: Sequence[Shot]) -> None:
         """Requests of the mix that ended after the last kill, in their order in time, and before the next."""
         self.mix.add(shots, self.kills)
-        self.took_s.extend(shot.took_s for shot in shots if shot.is_answered)
-        self.lag_s.extend(shot.lag_s for shot in shots)
+        for shot in shots:
+            self.lag.add(shot.lag_s, 1)
+            if shot.is_answered:
+                self.took.add(shot.took_s, 1)
         if self.kills:
             kill = self.kills[-1]
             found = outage((shot for shot in shots if not shot.is_refused), kill.at_s).recovered_s

@@ -19,7 +19,8 @@ COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
 PART_OF, MANAGED_BY = "app.kubernetes.io/part-of", "app.kubernetes.io/managed-by"
 POOL = "tandem-pool"
 OURS = f"{PART_OF}=tandem"  # on every object of the chart
-GATEWAY, TRITON, SCALER, LOADTEST = "gateway", "triton", "scaler", "loadtest"  # values of COMPONENT
+# Values of COMPONENT.
+GATEWAY, TRITON, SCALER, LOADTEST, WARM_NODES = "gateway", "triton", "scaler", "loadtest", "warm-nodes"
 
 SHOWN = 3  # names or problems in one line
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]|[KMGTPE]i)?")

@@ -74,8 +74,10 @@ def _lack(
         announced = ", ".join(sorted({key for it in carrying for key in it.capacity}))
         found = f"{len(carrying)} {'carries' if len(carrying) == 1 else 'carry'} {announced}, 0 allocatable"
         return found, "the device plugin has stopped or calls the cards unhealthy: read its log on these nodes"
-    if waiting := [it.name for it in nodes if it.capacity and not it.is_usable]:
-        return "none with a card is ready and not cordoned", f"kubectl describe node {waiting[0]} says why"
+    if waiting := [it for it in nodes if it.capacity and not it.is_usable]:
+        down = next((it.name for it in waiting if not it.is_cordoned), None)
+        fix = f"kubectl describe node {down} says why" if down else "add GPU nodes: all that are there are cordoned"
+        return "none with a card is ready and not cordoned", fix
     if broken := next((it for it in node_pools or () if it.sign_of_gpu), None):
         return (
             f"none, and Karpenter's NodePool '{broken.name}', which would buy them, is not ready ({broken.trouble or 'no word why'})",
@@ -89,7 +91,7 @@ def _lack(
 
 
 def _device_plugin(nodes: tuple[Node, ...], is_required: bool) -> tuple[Finding, ...]:
-    silent = [it for it in nodes if it.sign_of_gpu and not it.capacity and it.is_ready]
+    silent = [it for it in nodes if it.sign_of_gpu and not it.capacity and it.is_usable]
     if not silent:
         return ()
     names = shortened([it.name for it in silent])
@@ -102,8 +104,8 @@ def _device_plugin(nodes: tuple[Node, ...], is_required: bool) -> tuple[Finding,
 
 
 def _taints(facts: Facts, wanted: Requirements) -> tuple[Finding, ...]:
-    """Taints of GPU nodes that the pools do not tolerate; nothing to say where there is no such node."""
-    nodes = [it for it in facts.cluster.nodes or () if it.capacity or it.sign_of_gpu]
+    """Taints of GPU nodes that the pools do not tolerate; nothing to say where no such node takes pods."""
+    nodes = [it for it in facts.cluster.nodes or () if (it.capacity or it.sign_of_gpu) and not it.is_cordoned]
     pods = [it.spec for it in wanted.pods if it.spec.gpus]
     tolerations = [it.tolerations for it in pods] or [POOL_TOLERATIONS]
     barred = {it.name: [taint for each in tolerations for taint in closed(it.taints, each)] for it in nodes}

@@ -1,8 +1,9 @@
 """Reads Deployments and pods from the cluster, on a thread of its own that nobody waits for.
 
 At the start it reads how many replicas the Deployments ask for, because a scaler that restarts must not cancel a pod that waits for its
-node; during a cold start, how far its pods and their nodes are. Without an API, the rights or the package, pools are scaled by metrics
-alone, which is logged once. Rule: it only reads, and no failure here ends the scaler.
+node; then now and then, on how many nodes the pools' pods are; during a cold start, how far its pods and their nodes are. Without an API,
+the rights or the package, pools are scaled by metrics alone, which is logged once. Rule: it only reads, and no failure here ends the
+scaler.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from serving.cluster.client import ACCOUNT, ApiError, Client, Query, ServiceAccount, UnknownAnswer
@@ -21,6 +23,7 @@ from serving.errors import EnvironmentFault, TandemError
 from serving.installation import how_to_add
 
 EVERY_S = 2.0  # while there is something to watch; a list of a few pods
+NODES_S = 15.0  # else; for people, who are told how many nodes there are
 GIVE_UP_S = 30.0  # for an API server that is not there when the scaler starts: two tries and their timeouts; a guess
 BY_METRICS = "pools are scaled by what gateways publish alone, and cold starts have no phases of pods"
 
@@ -64,7 +67,10 @@ def asked_for(it: Deployment, pods: Iterable[Pod]) -> int:
 
 
 class ClusterState:
-    """`replicas`: what the pools' Deployments ask for, None where that is not known; `servers`: pods of the pools that are watched."""
+    """`replicas`: what the pools' Deployments ask for, None where that is not known; `servers`: pods of the pools that are watched.
+
+    `num_nodes`: how many nodes each pool's pods are on, those that are leaving included; None where that is not known.
+    """
 
     def __init__(
         self,
@@ -78,6 +84,7 @@ class ClusterState:
         self._context, self._namespace, self._release = context, namespace, release
         self.replicas: Mapping[str, int] | None = None
         self.servers: Mapping[str, tuple[Server, ...]] = {}
+        self.num_nodes: Mapping[str, int] | None = None
         self.is_readable: bool | None = None
         self._is_over = False
         self._watched: frozenset[str] = frozenset()
@@ -96,7 +103,7 @@ class ClusterState:
         self._thread.join(wait_s)
 
     def watch(self, pools: Collection[str]) -> None:
-        """The pools with a cold start in progress; nothing is read of the others."""
+        """The pools with a cold start in progress; of the others only the nodes are counted."""
         self._watched = frozenset(pools)
         if pools:
             self._has_work.set()
@@ -113,11 +120,12 @@ class ClusterState:
             client = connect(self._context, self._namespace)
             self._begin(client)
             while not self._is_stopped.is_set():
-                self._has_work.wait()
-                self._has_work.clear()
-                while self._watched and not self._is_stopped.is_set():
+                if self._watched or self.replicas is not None:
                     self._look(client)
                     self._is_stopped.wait(EVERY_S)
+                if not self._watched:
+                    self._has_work.wait(None if self.replicas is None else NODES_S)
+                self._has_work.clear()
         except ModuleNotFoundError as error:
             self._end(f"the package '{error.name}' is not installed ({how_to_add('cluster')})")
         except TandemError as error:
@@ -151,18 +159,19 @@ class ClusterState:
     def _look(self, client: Client) -> None:
         watched = sorted(self._watched)
         try:
-            found = with_nodes_of(client, look(client, pods=self._of(f"{POOL} in ({','.join(watched)})")))
+            found = look(client, pods=self._of(f"{POOL} in ({','.join(self._pools)})"))
             if found.pods is None:
                 raise Unknowable(f"this account may not see pods of namespace {client.namespace}")
-            self.servers = {
-                pool: tuple(
-                    found.server(it) for it in found.pods if it.pool == pool and not it.is_leaving and not it.has_ended
-                )
-                for pool in watched
+            there = [it for it in found.pods if not it.has_ended]
+            self.num_nodes = {
+                pool: len({it.node for it in there if it.pool == pool and it.node}) for pool in self._pools
             }
+            coming = tuple(it for it in there if it.pool in watched and not it.is_leaving)
+            found = with_nodes_of(client, replace(found, pods=coming))
+            self.servers = {pool: tuple(found.server(it) for it in coming if it.pool == pool) for pool in watched}
             self.is_readable, self._problem = True, ""
         except TandemError as error:
-            self.is_readable = False
+            self.is_readable, self.num_nodes = False, None
             self._say_once(f"{error}; phases of cold starts may be missing")
 
     def _of(self, selector: str) -> Query:

@@ -7,6 +7,7 @@ because they read and publish the same. With `apply` a scaler sets replicas itse
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -24,10 +25,12 @@ from serving.cluster.scaler.http_server import HttpServer
 from serving.cluster.scaler.keda import ExternalScaler
 from serving.cluster.scaler.leader import Leader, LeaderSnapshot
 from serving.cluster.scaler.reconcile import Reconciler
-from serving.cluster.scaler.state import ScalerState
-from serving.decisions.sizes import sizes_of
+from serving.cluster.scaler.record import Record
+from serving.cluster.scaler.state import ScalerState, bills_of
+from serving.decisions.sizes import WARM, sizes_of
 from serving.errors import UserError
 from serving.settings import read_settings
+from serving.usage.stores import store_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +64,21 @@ def run(options: Options) -> int:
     key()
     if options.port == options.grpc_port:
         raise UserError(f"--port and --grpc-port are both {options.port}; gRPC needs a port of its own")
-    if unknown := [name for name in options.apply if name not in settings.pools]:
-        raise UserError(f"--apply {unknown[0]}: {options.config} has no such pool; {there_are(list(settings.pools))}")
     sizes = sizes_of(settings)
+    fewest = {name: it.min_replicas for name, it in sizes.supplies.items()} | {WARM + name: 0 for name in sizes.warm}
+    if unknown := [name for name in options.apply if name not in fewest]:
+        raise UserError(f"--apply {unknown[0]}: {options.config} has no such pool; {there_are(list(fewest))}")
+    usage = None if settings.usage is None else store_at(settings.usage.place)
     cluster = ClusterState(settings.pools, _say, options.context, options.namespace, options.release)
 
     async def serve() -> None:
-        state = ScalerState(tuple(settings.pools))
+        state = ScalerState(tuple(settings.pools), bills_of(settings.pools))
         pages = HttpServer(state, options.host, options.port)
         external = None if options.grpc_port is None else ExternalScaler(state, options.host, options.grpc_port)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        applier = _applier(options, state, {name: sizes.supplies[name].min_replicas for name in options.apply})
+        applier = _applier(options, state, {name: fewest[name] for name in options.apply})
         cluster.start()
         pages.start()
         if applier is not None:
@@ -83,10 +88,15 @@ def run(options: Options) -> int:
         _say(f"ready: metrics on http://{Endpoint(options.host, options.port).text}/metrics")
         reconciling = asyncio.create_task(Reconciler(names, cluster, sizes, state, key, _say, settings.scaling).run())
         stopping = asyncio.create_task(stop.wait())
+        record = None if usage is None else Record(usage, state, _say)
+        if record is not None:
+            record.start()
         await asyncio.wait([reconciling, stopping], return_when=asyncio.FIRST_COMPLETED)
         if reconciling.done():
             reconciling.result()  # raises: a scaler that no longer reconciles is to be restarted
         reconciling.cancel()
+        if record is not None:
+            await record.stop()
         if applier is not None:
             applier.stop(GIVE_BACK_S)
         pages.stop()
@@ -154,4 +164,5 @@ def _key(text: str, where: str) -> str:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    with contextlib.suppress(OSError):  # where there is no room for it, it is lost
+        print(line, flush=True)

@@ -120,6 +120,8 @@ def _page(path: str, accept: str, state: ScalerState, metrics: Metrics, now: flo
         return _json(200, {"version": 1, "cold_starts": listed})
     if path == "/status":
         return _json(200, _status(state, now))
+    if path == "/fleet":
+        return _json(200, _fleet(state))
     if path == "/health/live":
         is_stuck = state.has_looked and now - state.result.scaling.at > STUCK_S
         return _json(503 if is_stuck else 200, {"live": not is_stuck})
@@ -127,7 +129,7 @@ def _page(path: str, accept: str, state: ScalerState, metrics: Metrics, now: flo
         return _json(
             200 if state.has_published else 503, {"ready": state.has_published, "holds": state.result.scaling.holds}
         )
-    return _json(404, {"error": "there are /metrics, /status, /cold-starts, /health/live and /health/ready"})
+    return _json(404, {"error": "there are /metrics, /status, /fleet, /cold-starts, /health/live and /health/ready"})
 
 
 def _status(state: ScalerState, now: float) -> dict[str, object]:
@@ -152,6 +154,30 @@ def _status(state: ScalerState, now: float) -> dict[str, object]:
         "is_api_readable": result.is_api_readable,
         "applies": None if state.leader is None else dataclasses.asdict(state.leader),
         "gateways": gateways,
+    }
+
+
+def _fleet(state: ScalerState) -> dict[str, object]:
+    """What gateways show of it on their page: few bytes, whatever number of models and gateways there are."""
+    result, scaling = state.result, state.result.scaling
+    last = {it.pool: it for it in result.cold_starts}
+    return {
+        "version": 1,
+        "began": round(state.began, 3),
+        "holds": scaling.holds,
+        "keeps": scaling.keeps,
+        "pools": {
+            pool: {
+                "wanted": state.replicas(pool),
+                "ready": demand.num_ready if (demand := (scaling.demands or {}).get(pool)) else None,
+                "nodes": None if result.nodes is None else result.nodes.get(pool, 0),
+                "per_hour": bill.per_hour,
+                "spent": bill.spent,
+                "decision": dataclasses.asdict(it) if (it := state.last_decisions.get(pool)) else None,
+                "cold_start": _described(last[pool]) if pool in last else None,
+            }
+            for pool, bill in state.bills.items()
+        },
     }
 
 

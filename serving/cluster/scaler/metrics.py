@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 import serving
 from serving.cluster.scaler.state import ColdStartTotals, ScalerState
 from serving.decisions.cold_start import ColdStart
+from serving.decisions.sizes import WARM
 
 
 class Metrics:
@@ -37,6 +38,13 @@ class Metrics:
             "Servers wanted of a pool; absent while unknown.",
             [((pool,), replicas) for pool, replicas in (scaling.replicas or {}).items()],
             "pool",
+        )
+        warm = {} if scaling.target is None or scaling.replicas is None else scaling.target.warm
+        yield _gauges(
+            "tandem_wanted_warm_nodes",
+            "Nodes that are to be kept without a server.",
+            [((name.removeprefix(WARM),), number) for name, number in warm.items()],
+            "name",
         )
         yield _gauges(
             "tandem_scaler_demand_replicas",

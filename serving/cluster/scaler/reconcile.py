@@ -193,7 +193,8 @@ class Reconciler:
         self._log_changes(old, now, named.problem)
         self._before = now
         traffic = self._traffic.observe(self._scaling.at, now.reports)
-        self._state.publish(Result(self._scaling, now.silent, self._cold_starts, self._cluster.is_readable, traffic))
+        is_readable, nodes = self._cluster.is_readable, self._cluster.num_nodes
+        self._state.publish(Result(self._scaling, now.silent, self._cold_starts, is_readable, traffic, nodes))
 
     def _noted(self) -> Mapping[str, tuple[Needs, ...]]:
         """The bursts that a scaler before this one saw, while this one has no number yet."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from serving.cluster.metrics_api import MetricsApi
-from serving.cluster.objects.fields import GATEWAY, TRITON, age_s, condition
+from serving.cluster.objects.fields import GATEWAY, TRITON, WARM_NODES, age_s, condition
 from serving.cluster.objects.nodes import NodeClaim
 from serving.cluster.objects.pods import Deployment, Pod
 from serving.cluster.snapshot import ClusterSnapshot
@@ -256,7 +256,7 @@ def _now(parts: tuple[ReleasePart, ...]) -> str:
 def _part(it: Deployment, snapshot: ClusterSnapshot, now: datetime, report: Report | None) -> ReleasePart:
     pods = [pod for pod in snapshot.pods or () if _is_of(pod, it)]
     num_ready = it.num_ready
-    if snapshot.pods is not None and snapshot.answering is not None:
+    if snapshot.pods is not None and snapshot.answering is not None and it.component != WARM_NODES:
         num_ready = sum(pod.name in snapshot.answering for pod in pods)
     waiting = tuple(_waiting(it, pods, snapshot, now))
     return ReleasePart(
@@ -284,7 +284,8 @@ def _waiting(it: Deployment, pods: list[Pod], snapshot: ClusterSnapshot, now: da
         yield Waiting(None, found.why, found.way_out, found.is_for_ever)
     for pod in pods:
         found = reason(pod, snapshot, now)
-        if found is None and snapshot.answering is not None and pod.name not in snapshot.answering:
+        is_asked = snapshot.answering is not None and it.component != WARM_NODES  # to which no Service sends
+        if found is None and is_asked and pod.name not in (snapshot.answering or ()):
             found = _without_service(it, snapshot)
         if found:
             yield Waiting(pod.name, found.why, found.way_out, found.is_for_ever)

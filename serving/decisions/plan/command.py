@@ -27,7 +27,7 @@ from serving.errors import UserError
 SHIPPED_WORD = "shipped"  # among --prices: the list that comes with Tandem
 
 _TIME = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(us|µs|ms|s)?")
-_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
+_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 MAX_S = 3600.0  # what takes longer is no request
 DAY_HOURS = 24.0
 MAX_RATE_RPS = 1e7  # more than any one model gets; beyond, numbers of servers mean nothing
@@ -83,11 +83,13 @@ class LoadOptions:
 
 
 def seconds(text: str, option: str, most_s: float = MAX_S) -> float:
-    """`20ms`, `0.02s` and `0.02` are the same. Raises UserError."""
+    """`20ms` and `0.02s` are the same; a number without its unit is refused. Raises UserError."""
     match = _TIME.fullmatch(text.strip())
-    value = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if match and match[2] is None and float(match[1]) > 0:
+        raise UserError(f"{option} {text}: {match[1]} what? Write {match[1]}ms or {match[1]}s")
+    value = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
     if not 0 < value <= most_s:
-        raise UserError(f"{option} {text}: not a time above 0 and up to {most_s:g} s; write 20ms, 0.02s or 0.02")
+        raise UserError(f"{option} {text}: not a time above 0 and up to {most_s:g} s; write 20ms or 0.02s")
     return value
 
 

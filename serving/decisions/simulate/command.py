@@ -13,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from math import exp, log, sqrt
 from pathlib import Path
+from shlex import join
 from time import process_time
 from typing import Any
 
 from serving.decisions.simulate import arrivals as make
 from serving.decisions.simulate import flow
+from serving.decisions.simulate.answer import answer, flow_answer
 from serving.decisions.simulate.arrivals import Arrivals, Bursts
 from serving.decisions.simulate.outcome import Outcome, as_json, table
 from serving.decisions.simulate.rivals import rivals
@@ -54,6 +56,7 @@ class SimulateOptions:
     policies: tuple[str, ...] = ()
     seed: int = 1
     picture: Path | None = None
+    report: Path | None = None
     as_json: bool = False
     flow: bool = False
     recommend: bool = False
@@ -79,15 +82,18 @@ def run(options: SimulateOptions) -> int:
     traffic = _traffic(options, setting)
     if options.flow or options.recommend:
         return _flow(options, setting, traffic)
-    if setting.more:
-        raise UserError(f"{options.scenario} has more pools than two, which only a flow of work knows: add --flow")
     outcomes: list[Outcome] = []
     for policy in POLICIES:
         if policy.name in (options.policies or _ALL):
             outcomes.append(_outcome(policy, setting, traffic, options, outcomes))
     _show(outcomes, options, setting, traffic)
+    if options.report is not None:
+        from serving.decisions.simulate.page import render  # needs packages that the gateway's image lacks
+
+        page = render(outcomes, options.scenario, traffic.says, setting.objective_s, f"tandem {join(sys.argv[1:])}")
+        options.report.write_text(page, encoding="utf-8")
     if options.picture is not None:
-        from serving.decisions.simulate.picture import draw  # needs packages that the gateway's image lacks
+        from serving.decisions.simulate.picture import draw  # the same
 
         options.picture.write_text(
             draw(outcomes, f"what-if: {traffic.says}, objective {setting.objective_s:g} s"), encoding="utf-8"
@@ -110,8 +116,10 @@ def _flow(options: SimulateOptions, setting: Setting, traffic: Traffic) -> int:
     if options.as_json:
         found = [{**asdict(it), "charged": it.charged, "regret": flow.regret(it, best)} for it in (*outcomes, best)]
         facts = {"version": 1, "is_what_if": True, "scenario": str(options.scenario), "traffic": traffic.says}
-        print(json.dumps({**facts, "seed": options.seed, "rules": found, "scaling": said}, indent=2))
+        told = {"sentence": flow_answer(outcomes, best).sentence, "rules": found, "scaling": said}
+        print(json.dumps({**facts, "seed": options.seed, **told}, indent=2))
         return 0
+    print(f"{flow_answer(outcomes, best).lines()}\n")
     print(f"{traffic.says}; what-if by a flow of work: curves and prices are those of {options.scenario}")
     print(flow.table(outcomes, best))
     if options.recommend:
@@ -124,10 +132,12 @@ def _flow(options: SimulateOptions, setting: Setting, traffic: Traffic) -> int:
 def _show(outcomes: list[Outcome], options: SimulateOptions, setting: Setting, traffic: Traffic) -> None:
     if options.as_json:
         facts = {"scenario": str(options.scenario), "traffic": traffic.says, "objective_s": setting.objective_s}
+        facts["sentence"] = answer(outcomes, setting.objective_s).sentence
         print(
             json.dumps(as_json(outcomes, {**facts, "per_second": traffic.per_second, "seed": options.seed}), indent=2)
         )
         return
+    print(f"{answer(outcomes, setting.objective_s).lines()}\n")
     part = f", {traffic.per_second} of each second looked at" if traffic.per_second is not None else ""
     print(
         f"{traffic.says}{part}; objective {setting.objective_s:g} s; what-if: curves and prices are those of {options.scenario}"
@@ -143,9 +153,7 @@ def _setting(options: SimulateOptions) -> Setting:
     if options.objective_s is not None:
         setting = replace(setting, objective_s=options.objective_s)
     if (noise := options.noise_ratio) is not None:
-        setting = replace(
-            setting, cpu=replace(setting.cpu, noise_ratio=noise), gpu=replace(setting.gpu, noise_ratio=noise)
-        )
+        setting = replace(setting, pools=tuple(replace(it, noise_ratio=noise) for it in setting.pools))
     return setting
 
 
@@ -226,6 +234,7 @@ def check(options: SimulateOptions) -> None:
         of_requests = {
             "--policy": options.policies,
             "--picture": options.picture,
+            "--report": options.report,
             "--per-second": options.per_second,
             "--noise": options.noise_ratio,
         }
@@ -238,8 +247,9 @@ def check(options: SimulateOptions) -> None:
             _bursts(options)
         except ValueError as error:
             raise UserError(f"--burst-times, --burst-every, --burst-lasting: {error}") from None
-    if options.picture is not None:
-        _check_picture(options.picture)
+    for option, path in (("--picture", options.picture), ("--report", options.report)):
+        if path is not None:
+            _check_file(option, path)
 
 
 def _check_use(options: SimulateOptions) -> None:
@@ -256,11 +266,11 @@ def _check_use(options: SimulateOptions) -> None:
             raise UserError(f"{option} does nothing here: it is for {what}")
 
 
-def _check_picture(path: Path) -> None:
+def _check_file(option: str, path: Path) -> None:
     """Before minutes of simulating: whether it can be written after them."""
     if path.is_dir():
-        raise UserError(f"--picture: {path} is a folder; give the file that is to be written")
+        raise UserError(f"{option}: {path} is a folder; give the file that is to be written")
     if not path.parent.is_dir():
-        raise UserError(f"--picture: there is no folder {path.parent}; make it, or give another")
+        raise UserError(f"{option}: there is no folder {path.parent}; make it, or give another")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UserError(f"--picture: {path} may not be written")
+        raise UserError(f"{option}: {path} may not be written")

@@ -20,7 +20,7 @@ from serving.decisions.prices import HOUR_S
 from serving.decisions.simulate.arrivals import Arrivals, num_seconds
 from serving.decisions.simulate.outcome import SLOT_S
 from serving.decisions.simulate.scenario import Setting
-from serving.decisions.sizes import FleetTarget, Sizes, next_fleet
+from serving.decisions.sizes import FleetTarget, Sizes, next_fleet, not_lower
 from serving.documents.tables import columns
 from serving.errors import UserError
 from serving.scheduling.bridge import WINDOW_S
@@ -60,12 +60,13 @@ Wanted = Callable[[float, Demands], Mapping[str, int]]  # seconds, what gateways
 
 
 def by_scaler(sizes: Sizes, rules: ScalingRules, first: Mapping[str, int]) -> Wanted:
-    """The scaler's own rule."""
+    """The scaler's own rule. Nothing goes down before all of a meter's window was seen, as after a start."""
     target = FleetTarget(first)
 
     def wanted(now: float, demands: Demands) -> Mapping[str, int]:
         nonlocal target
-        target = next_fleet(target, now, demands, sizes, rules)
+        new = next_fleet(target, now, demands, sizes, rules)
+        target = not_lower(target, new) if now < WINDOW_S else new
         return target.replicas
 
     return wanted
@@ -241,7 +242,7 @@ def flow_of(seconds: Sequence[float], ratios: Mapping[str, float]) -> Flow:
 
 def of_arrivals(arrivals: Arrivals, setting: Setting) -> tuple[Flow, Sizes]:
     """The work of a scenario's requests by second. Raises UserError where pools differ in which of them they may answer."""
-    pools = (setting.cpu, setting.gpu, *setting.more)
+    pools = setting.pools
     costs: dict[float, list[float]] = {}
     work = np.zeros((len(pools), num_seconds(arrivals)))
     for second in range(work.shape[1]):
@@ -258,10 +259,7 @@ def of_arrivals(arrivals: Arrivals, setting: Setting) -> tuple[Flow, Sizes]:
             "requests of some sizes are answered in time by fewer pools than others; a flow of work has one size"
         )
     work[~np.isfinite(work).all(axis=1)] = math.inf
-    sizes = Sizes(
-        {it.name: it.supply for it in pools}, frozenset(it.name for it in pools if it.has_gpu), setting.quotas
-    )
-    return {it.name: row for it, row in zip(pools, work, strict=True)}, sizes
+    return {it.name: row for it, row in zip(pools, work, strict=True)}, setting.sizes
 
 
 HEAD = ("rule", "charged", "regret", "servers", "undone", "not done", "wakes", "changes/h")

@@ -6,12 +6,13 @@ came is counted exactly once: in time, late, refused, or expired. The table that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import ceil, exp, inf, log
 from typing import Any
 
 from serving.decisions.prices import HOUR_S
+from serving.decisions.simulate.pool import SimulatedPool
 from serving.documents.tables import columns
 
 WIDTH = 0.02  # of a bucket, in logarithms
@@ -44,7 +45,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Moment:
-    """A slice of the timeline. Servers as they were at its end; `cold`: GPU servers on their way."""
+    """A slice of the timeline. Servers as they were at its end, all of a kind and by pool; `cold`: GPU servers on their way."""
 
     at_s: float
     num_requests: int = 0
@@ -52,6 +53,7 @@ class Moment:
     num_cpu: int = 0
     num_gpu: int = 0
     num_cold: int = 0
+    servers: dict[str, int] = field(default_factory=dict)
 
 
 class Tally:
@@ -92,10 +94,13 @@ class Tally:
         self.num_expired += number
         self._violated(now, number)
 
-    def note(self, now: float, num_cpu: int, num_gpu: int, num_cold: int) -> None:
+    def note(self, now: float, pools: Iterable[SimulatedPool]) -> None:
         """The servers there are now."""
-        moment = self._moment
-        moment.num_cpu, moment.num_gpu, moment.num_cold = num_cpu, num_gpu, num_cold
+        moment, pools = self._moment, list(pools)
+        moment.servers = {it.setting.name: len(it.ready) for it in pools}
+        moment.num_gpu = sum(len(it.ready) for it in pools if it.setting.has_gpu)
+        moment.num_cpu = sum(moment.servers.values()) - moment.num_gpu
+        moment.num_cold = sum(len(it.coming) for it in pools if it.setting.has_gpu)
         if now - moment.at_s >= self._moment_s:
             self.timeline.append(moment)
             self._moment = Moment(now)
@@ -106,17 +111,11 @@ class Tally:
         if self._moment.num_requests or not self.timeline:
             self.timeline.append(self._moment)
 
-    def outcome(
-        self,
-        policy: str,
-        duration_s: float,
-        paid_s: tuple[float, float],
-        prices_per_hour: tuple[float, float],
-        num_gpu_starts: int,
-    ) -> Outcome:
-        """`paid_s` and `prices_per_hour`: of CPU and GPU servers."""
-        answers = self.latencies
-        cpu_h, gpu_h = (seconds / HOUR_S for seconds in paid_s)
+    def outcome(self, policy: str, duration_s: float, pools: Iterable[SimulatedPool]) -> Outcome:
+        answers, pools = self.latencies, list(pools)
+        hours = {it.setting.name: it.paid_s / HOUR_S for it in pools}
+        gpus = [it for it in pools if it.setting.has_gpu]
+        gpu_hours = sum(hours[it.setting.name] for it in gpus)
         return Outcome(
             policy=policy,
             duration_s=duration_s,
@@ -125,10 +124,11 @@ class Tally:
             num_late=self.num_late,
             num_refused=self.num_refused,
             num_expired=self.num_expired,
-            cost=cpu_h * prices_per_hour[0] + gpu_h * prices_per_hour[1],
-            cpu_hours=cpu_h,
-            gpu_hours=gpu_h,
-            num_gpu_starts=num_gpu_starts,
+            cost=sum(hours[it.setting.name] * it.setting.price_per_hour for it in pools),
+            hours=hours,
+            cpu_hours=sum(hours.values()) - gpu_hours,
+            gpu_hours=gpu_hours,
+            num_gpu_starts=sum(it.num_starts for it in gpus),
             num_handovers=self.num_handovers,
             latency_mean_s=answers.sum_s / answers.total if answers.total else None,
             latency_p50_s=answers.quantile(0.5),
@@ -145,6 +145,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """`hours`: of each pool that the policy uses; of cards, where servers share them. `cpu_hours`, `gpu_hours`: of all pools of a kind."""
+
     policy: str
     duration_s: float
     num_requests: int
@@ -153,6 +155,7 @@ class Outcome:
     num_refused: int
     num_expired: int
     cost: float
+    hours: Mapping[str, float]
     cpu_hours: float
     gpu_hours: float
     num_gpu_starts: int
@@ -177,29 +180,25 @@ class Outcome:
         return self.cost / self.num_in_time * 1e6 if self.num_in_time else None
 
 
-HEAD = (
-    "policy",
-    "in time",
-    "late",
-    "refused",
-    "p50 ms",
-    "p99 ms",
-    "cost",
-    "per 1M in time",
-    "CPU h",
-    "GPU h",
-    "GPU starts",
-    "handovers",
-)
+HEAD = ("policy", "in time", "late", "refused", "p50 ms", "p99 ms", "cost", "per 1M in time")
+KINDS = ("CPU h", "GPU h")  # instead of pools' names where there is one of each
+TAIL = ("GPU starts", "handovers")
+
+
+def head_and_rows(outcomes: Sequence[Outcome]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Requests that expired in a queue count as refused: both got no answer. Hours of each pool."""
+    pools = list(dict.fromkeys(name for it in sorted(outcomes, key=lambda it: -len(it.hours)) for name in it.hours))
+    hours = [f"{name} h" for name in pools] if len(pools) > len(KINDS) else KINDS
+    return (*HEAD, *hours, *TAIL), [_row(outcome, pools) for outcome in outcomes]
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Requests that expired in a queue count as refused: both got no answer."""
-    rows = [HEAD, *(_row(outcome) for outcome in outcomes)]
-    return columns(rows, align="<".ljust(len(HEAD), ">"), ruled=True)
+    head, rows = head_and_rows(outcomes)
+    return columns([head, *rows], align="<".ljust(len(head), ">"), ruled=True)
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: Outcome, pools: Sequence[str]) -> tuple[str, ...]:
+    by_pool = [outcome.hours.get(name, 0.0) for name in pools]
     return (
         outcome.policy,
         f"{outcome.attainment_ratio:.4%}",
@@ -209,8 +208,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         _ms(outcome.latency_p99_s),
         f"{outcome.cost:.3f}",
         "-" if outcome.cost_per_million is None else f"{outcome.cost_per_million:,.2f}",
-        f"{outcome.cpu_hours:.2f}",
-        f"{outcome.gpu_hours:.2f}",
+        *(f"{it:.2f}" for it in (by_pool if len(pools) > len(KINDS) else (outcome.cpu_hours, outcome.gpu_hours))),
         str(outcome.num_gpu_starts),
         str(outcome.num_handovers),
     )

@@ -1,4 +1,4 @@
-"""Draws a simulated run over time as one SVG file: requests a second, and for each policy its servers and its losses.
+"""Draws a simulated run over time: requests a second, and for each policy its servers and its losses.
 
 Rule: every number comes from the outcomes.
 """
@@ -16,8 +16,13 @@ CPU, LOST, GPU, COLD, TRAFFIC = 0, 1, 2, 4, 5  # series of documents/figures.py
 
 
 def draw(outcomes: Sequence[Outcome], title: str) -> str:
-    drawing = Drawing(title, WIDTH, TOP + STEP * (1 + len(outcomes)))
-    drawing.text(LEFT, 24, title, "heading")
+    """As a file of its own."""
+    return drawing(outcomes, title).file()
+
+
+def drawing(outcomes: Sequence[Outcome], title: str) -> Drawing:
+    made = Drawing(title, WIDTH, TOP + STEP * (1 + len(outcomes)))
+    made.text(LEFT, 24, title, "heading")
     duration_s = outcomes[0].duration_s
     end = duration_s, f"{duration_s / 3600:.3g} h" if duration_s >= 3600 else f"{duration_s:.0f} s"
     moments = [*outcomes[0].timeline, None]
@@ -26,7 +31,7 @@ def draw(outcomes: Sequence[Outcome], title: str) -> str:
         for m, after in pairwise(moments)
         if m
     ]
-    timeline(drawing, TOP, "requests/s", [(TRAFFIC, "came", traffic)], end)
+    timeline(made, TOP, "requests/s", [(TRAFFIC, "came", traffic)], end)
     for index, outcome in enumerate(outcomes, start=1):
         label = f"{outcome.policy}: {outcome.attainment_ratio:.2%} in time, cost {outcome.cost:.2f}"
         lines = [
@@ -34,9 +39,9 @@ def draw(outcomes: Sequence[Outcome], title: str) -> str:
             (GPU, "GPU servers", _values(outcome, lambda m: m.num_gpu)),
             (COLD, "GPU on its way", _values(outcome, lambda m: m.num_cold)),
         ]
-        plot = timeline(drawing, TOP + index * STEP, label, lines, end)
+        plot = timeline(made, TOP + index * STEP, label, lines, end)
         _losses(plot, outcome)
-    return drawing.file()
+    return made
 
 
 def _values(outcome: Outcome, value: Callable[[Moment], float]) -> Values:

@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from serving.decisions.fleet import Load
+from serving.decisions.demand import Demand as PoolDemand
+from serving.decisions.demand import Demands
 from serving.decisions.simulate.arrivals import Arrivals, Sampling, num_seconds
-from serving.decisions.simulate.oracle import Costs, Plan, Scaler, demands, peak_gpus, plan
+from serving.decisions.simulate.oracle import Costs, Plan, Scaler, Work, demands, peak, plan, times
 from serving.decisions.simulate.outcome import Outcome, Tally
 from serving.decisions.simulate.pool import Server, SimulatedPool
 from serving.decisions.simulate.requests import RequestFlow, Stretch
-from serving.decisions.simulate.scenario import POLICIES, Policy, PoolSetting, Setting
-from serving.scheduling.bridge import ALWAYS_WARM, Bridge, Demand, step
+from serving.decisions.simulate.scenario import POLICIES, Policy, Setting
+from serving.scheduling.bridge import ALWAYS_WARM, SHARED_BY, Bridge, Demand, step
 
 NUM_MOMENTS = 240  # points of the picture
-NO_PLAN = Plan((0,), (0,))
+NO_PLAN = Plan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +39,28 @@ class Run:
         setting: Setting,
         policy: Policy,
         arrivals: Arrivals,
-        slots: list[Load],
+        slots: Sequence[Work],
         draws: Draws,
         *,
         per_second: int | None = None,
         plan: Plan = NO_PLAN,
     ) -> None:
-        """`slots`: the demand, for what is sized beforehand; `plan`: of the oracle."""
-        self._policy, self._arrivals, self._draws = policy, arrivals, draws
-        self._setting = setting = _for_policy(setting, policy, slots)
-        self._cpu, self._gpu = SimulatedPool(setting.cpu), SimulatedPool(setting.gpu)
+        """`setting`: as `for_policy` makes it; `slots`: the demand, for what is sized beforehand; `plan`: of the oracle."""
+        self._policy, self._arrivals, self._draws, self._setting = policy, arrivals, draws, setting
+        self._pools = {it.name: SimulatedPool(it) for it in setting.pools}
         self._scaler = Scaler(policy, setting, slots, plan)
-        num_cpu, num_gpu = self._scaler.first
-        self._cpu.begin_with(num_cpu)
-        self._gpu.begin_with(num_gpu)
-        self._bridge = ALWAYS_WARM if num_gpu or not policy.has_cpu else Bridge()
-        self._gpu.candidate.share = self._bridge.share
-        self._costs = Costs(setting, policy)
-        self._demands = (Demand(), Demand(), Demand(), Demand())  # on CPU, on GPU, on GPU alone, on CPU alone
+        self._bridges: dict[str, Bridge] = {}  # of pools that come and go beside some that are always there
+        for name, pool in self._pools.items():
+            pool.begin_with(self._scaler.first[name])
+            if pool.setting.has_gpu and setting.cpus:
+                self._bridges[name] = ALWAYS_WARM if self._scaler.first[name] else Bridge()
+                pool.candidate.share = self._bridges[name].share
+        self._costs = Costs(setting.pools, setting.objective_s)
+        self._meters: dict[tuple[str, ...], tuple[Demand, ...]] = {}  # by pools that may answer, one for each of them
         self._coming: list[tuple[float, int, SimulatedPool, Server]] = []
         self._number = count()
         self.tally = Tally(setting.objective_s, arrivals.duration_s / NUM_MOMENTS)
-        used = setting.used_by(policy)
-        self._used = [fleet for fleet in (self._cpu, self._gpu) if fleet.setting in used]
-        self._answering = RequestFlow(self._used, setting.objective_s, self.tally, draws.stretch)
+        self._answering = RequestFlow(list(self._pools.values()), setting.objective_s, self.tally, draws.stretch)
         self._sampling = Sampling(per_second, setting.objective_s)
 
     def through(self) -> Outcome:
@@ -83,8 +82,10 @@ class Run:
         number = sum(asked.values())
         if number:
             self._scaler.came(second)
-        for demand, cost_s in zip(self._demands, self._costs.of(asked).each, strict=True):
-            demand.note((second + end) / 2, cost_s)
+        for names, costs_s in self._costs.of(asked).items():
+            meters = self._meters.setdefault(names, tuple(Demand() for _ in names))
+            for meter, cost_s in zip(meters, costs_s, strict=True):
+                meter.note((second + end) / 2, cost_s)
         if self._sampling.is_new(number):
             self._changed(second)
         take = answering.hold if self._policy.holds else answering.ask
@@ -127,58 +128,69 @@ class Run:
         """What a gateway and a scaler do every second."""
         answering = self._answering
         answering.drain(now - answering.skipped_s, 1.0)
-        needed = Load(*(demand.replicas(now) for demand in self._demands))
-        num_ready = len(self._gpu.ready)
-        wanted = self._scaler.wanted(now, needed, self._gpu.num_asked, num_ready)
-        for fleet, number in zip((self._cpu, self._gpu), wanted, strict=True):
-            before = len(fleet.ready)
-            for ready_at, server in fleet.scale(now, number, lambda f=fleet: self._cold_start_s(f)):  # type: ignore[misc]
-                heapq.heappush(self._coming, (ready_at, next(self._number), fleet, server))
-            if len(fleet.ready) != before:
+        asked = {name: pool.num_asked for name, pool in self._pools.items()}
+        wanted = self._scaler.wanted(now, self._told(now), asked)
+        for name, pool in self._pools.items():
+            before = len(pool.ready)
+            for ready_at, server in pool.scale(now, wanted[name], lambda it=pool: self._cold_start_s(it)):  # type: ignore[misc]
+                heapq.heappush(self._coming, (ready_at, next(self._number), pool, server))
+            if len(pool.ready) != before:
                 self._changed(now)
-            answering.drop_expired(now - answering.skipped_s, fleet)
+            answering.drop_expired(now - answering.skipped_s, pool)
         self._cross(now)
-        self.tally.note(now, len(self._cpu.ready), len(self._gpu.ready), len(self._gpu.coming))
+        self.tally.note(now, self._pools.values())
 
-    def _cold_start_s(self, fleet: SimulatedPool) -> float:
-        cold_start = fleet.setting.cold_start
+    def _told(self, now: float) -> Demands:
+        """What gateways would tell of each pool."""
+        work = {
+            names: dict(zip(names, (it.replicas(now) for it in meters), strict=True))
+            for names, meters in self._meters.items()
+        }
+        found = {}
+        for name, pool in self._pools.items():
+            here = {names: servers[name] for names, servers in work.items() if name in servers}
+            only = 0.0 if len(self._pools) == 1 else here.get((name,), 0.0)
+            shared = {SHARED_BY.join(names): it for names, it in here.items() if 1 < len(names) < len(self._pools)}
+            found[name] = PoolDemand(sum(here.values()), only, len(pool.ready), 0.0, shared)
+        return found
+
+    def _cold_start_s(self, pool: SimulatedPool) -> float:
+        cold_start = pool.setting.cold_start
         return cold_start.mean_s if self._policy.scaler == "oracle" else cold_start.at(self._draws.cold_start())
 
     def _cross(self, now: float) -> None:
-        """Traffic goes over to the GPU, or leaves it."""
-        if len(self._used) < 2:
-            return
-        after = step(self._bridge, now, len(self._gpu.ready), self._gpu.num_asked, self._setting.bridge)
-        self.tally.num_handovers += after.state == "ready" and self._bridge.state != "ready"
-        if after.share != self._bridge.share:
-            self._changed(now)
-        self._bridge = after
-        self._gpu.candidate.share = after.share
+        """Traffic goes over to pools that come and go, or leaves them."""
+        for name, before in self._bridges.items():
+            pool = self._pools[name]
+            after = step(before, now, len(pool.ready), pool.num_asked, self._setting.bridge)
+            self.tally.num_handovers += after.state == "ready" and before.state != "ready"
+            if after.share != before.share:
+                self._changed(now)
+            self._bridges[name] = after
+            pool.candidate.share = after.share
 
     def _end(self, now: float) -> Outcome:
         self._until(now + self._setting.objective_s)  # what came in the last moment
-        for fleet in (self._cpu, self._gpu):
-            fleet.close(now)
+        for pool in self._pools.values():
+            pool.close(now)
         self.tally.close()
-        return self.tally.outcome(
-            self._policy.name,
-            now,
-            (self._cpu.paid_s, self._gpu.paid_s),
-            (self._setting.cpu.price_per_hour, self._setting.gpu.price_per_hour),
-            self._gpu.num_starts,
-        )
+        return self.tally.outcome(self._policy.name, now, self._pools.values())
 
 
-def _for_policy(setting: Setting, policy: Policy, slots: list[Load]) -> Setting:
-    """Without the servers that the policy does not use."""
-    cpu: PoolSetting = setting.cpu if policy.has_cpu else setting.cpu.at_most(0)
-    gpu: PoolSetting = setting.gpu.at_most(0) if policy.scaler == "none" else setting.gpu
-    if policy.scaler == "oracle":  # nobody needs a reserve who knows what comes
-        cpu, gpu = replace(cpu, min_replicas=0), replace(gpu, min_replicas=0)
-    if policy.scaler == "always":
-        number = peak_gpus(slots, setting)
-        gpu = replace(gpu, min_replicas=number, max_replicas=number)
-    return replace(setting, cpu=cpu, gpu=gpu)
+def for_policy(setting: Setting, policy: Policy) -> Setting:
+    """With the pools that the policy uses. Nobody needs a reserve who knows what comes."""
+    pools = setting.used_by(policy)
+    if policy.scaler == "oracle":
+        pools = tuple(replace(it, min_replicas=0) for it in pools)
+    return replace(setting, pools=pools)
+
+
+def _always(setting: Setting, slots: Sequence[Work]) -> Setting:
+    number = peak(slots, setting)
+    return replace(
+        setting,
+        pools=tuple(replace(it, min_replicas=number[it.name], max_replicas=number[it.name]) for it in setting.pools),
+    )
 
 
 MAX_TRIES = 8
@@ -197,9 +209,12 @@ def simulate(
     rivals: Sequence[Outcome] = (),
 ) -> Outcome:
     """`draws` gives the same chance at every call. `rivals`: what other policies did, if it is known; only the oracle asks."""
-    slots = demands(arrivals, setting, policy)
+    own = for_policy(setting, policy)
+    slots = demands(arrivals, own)
+    if policy.scaler == "always":
+        own = _always(own, slots)
     if policy.scaler != "oracle":
-        return Run(setting, policy, arrivals, slots, draws(), per_second=per_second).through()
+        return Run(own, policy, arrivals, slots, draws(), per_second=per_second).through()
     known = {outcome.policy: outcome for outcome in rivals}
     others = [
         known.get(other.name) or simulate(setting, other, arrivals, draws, per_second=per_second)
@@ -208,17 +223,15 @@ def simulate(
     ]
 
     def attempt(planned: Plan) -> Run:
-        return Run(setting, policy, arrivals, slots, draws(), per_second=per_second, plan=planned)
+        return Run(own, policy, arrivals, slots, draws(), per_second=per_second, plan=planned)
 
-    best = min((*others, *_tries(setting, slots, attempt)), key=lambda o: (o.num_violations, round(o.cost, 9)))
+    best = min((*others, *_tries(own, slots, attempt)), key=lambda o: (o.num_violations, round(o.cost, 9)))
     return replace(best, policy=policy.name)
 
 
-def _tries(setting: Setting, slots: list[Load], attempt: Callable[[Plan], Run]) -> list[Outcome]:
-    # A reserve is for who does not know.
-    free = replace(setting, cpu=replace(setting.cpu, min_replicas=0), gpu=replace(setting.gpu, min_replicas=0))
+def _tries(setting: Setting, slots: Sequence[Work], attempt: Callable[[Plan], Run]) -> list[Outcome]:
     factors = [setting.wake.max_load_ratio / FIRST_LOAD_RATIO] * len(slots)
-    planned = plan(_more(slots, factors), free)
+    planned = plan(_more(slots, factors), setting)
     outcomes: list[Outcome] = []
     for _ in range(MAX_TRIES):
         run = attempt(planned)
@@ -229,7 +242,7 @@ def _tries(setting: Setting, slots: list[Load], attempt: Callable[[Plan], Run]) 
         before = planned
         for _ in range(MAX_RAISES):
             factors = [factor * MORE if at in short else factor for at, factor in enumerate(factors)]
-            planned = plan(_more(slots, factors), free)
+            planned = plan(_more(slots, factors), setting)
             if planned != before:
                 break
         else:
@@ -237,5 +250,5 @@ def _tries(setting: Setting, slots: list[Load], attempt: Callable[[Plan], Run]) 
     return outcomes
 
 
-def _more(slots: list[Load], factors: list[float]) -> list[Load]:
-    return [Load(*(servers * factor for servers in slot.each)) for slot, factor in zip(slots, factors, strict=True)]
+def _more(slots: Sequence[Work], factors: Sequence[float]) -> list[Work]:
+    return [times(slot, factor) for slot, factor in zip(slots, factors, strict=True)]

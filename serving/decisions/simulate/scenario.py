@@ -6,13 +6,14 @@ is an assumption; nothing of it is taken for measured, so every result is a what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from typing import Literal
 
 from serving.decisions.curves import ALL, Points, read_curves
 from serving.decisions.fleet import Quota, Supply
+from serving.decisions.sizes import Sizes
 from serving.documents.nearest import nearest
 from serving.documents.reader import read_document
 from serving.errors import UserError
@@ -89,9 +90,6 @@ class PoolSetting:
             consolidation_s=self.consolidation_s,
         )
 
-    def at_most(self, max_replicas: int) -> PoolSetting:
-        return replace(self, min_replicas=min(self.min_replicas, max_replicas), max_replicas=max_replicas)
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -116,16 +114,14 @@ POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`more`: pools beside those two, which only a flow of work knows (`flow.py`), as it does what they share and how they are billed."""
+    """Pools with a GPU come and go, the others are always there. `quotas`: cards that several pools may have together."""
 
-    cpu: PoolSetting
-    gpu: PoolSetting
+    pools: tuple[PoolSetting, ...]
     objective_s: float  # from arrival to answer
     rows: float = 1.0  # of each request, where arrivals do not say
     wake: ScalingRules = SCALING_RULES
     bridge: Rules = RULES
     cooldown_s: float = 300.0  # of `hold`, without a request before the GPU goes: KEDA's default cooldownPeriod
-    more: tuple[PoolSetting, ...] = ()
     quotas: tuple[Quota, ...] = ()
 
     def __post_init__(self) -> None:
@@ -134,9 +130,23 @@ class Setting:
         if not self.cooldown_s >= 0:
             raise ValueError(f"cooldown_s is 0 or more seconds, not {self.cooldown_s:g}")
 
-    def used_by(self, policy: Policy) -> list[PoolSetting]:
-        """The CPU pool first, where both are."""
-        return [self.cpu] * policy.has_cpu + [self.gpu] * (policy.scaler != "none")
+    @property
+    def gpus(self) -> tuple[PoolSetting, ...]:
+        return tuple(it for it in self.pools if it.has_gpu)
+
+    @property
+    def cpus(self) -> tuple[PoolSetting, ...]:
+        return tuple(it for it in self.pools if not it.has_gpu)
+
+    @property
+    def sizes(self) -> Sizes:
+        supplies = {it.name: it.supply for it in self.pools}
+        return Sizes(supplies, frozenset(it.name for it in self.gpus), self.quotas)
+
+    def used_by(self, policy: Policy) -> tuple[PoolSetting, ...]:
+        """Who holds requests knows one pool: the cheapest with a GPU."""
+        cpus, gpus = self.cpus * policy.has_cpu, self.gpus * (policy.scaler != "none")
+        return (min(gpus, key=lambda it: it.price_per_hour),) if policy.holds else cpus + gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,23 +205,19 @@ def read_scenario(path: Path) -> Setting:
             raise document.wrong(("pools", name), str(error)) from None
         except UserError as error:
             raise document.wrong(("pools", name, "curve"), str(error)) from None
-    of_each = [[it for it in pools.values() if it.has_gpu == (device == "gpu")] for device in DEVICES]
-    for device, found in zip(DEVICES, of_each, strict=True):
-        if not found:
+    for device in DEVICES:
+        if not any(it.has_gpu == (device == "gpu") for it in pools.values()):
             raise document.wrong(("pools",), f"none has the device '{device}'; one of each is weighed at least")
     for name, quota in read.quotas.items():
         if unknown := [pool for pool in quota.pools if pool not in pools]:
             raise document.wrong(("quotas", name, "pools"), f"no pool '{unknown[0]}'{nearest(unknown[0], pools)}")
-    cpu, gpu = (found[0] for found in of_each)
     try:
         return Setting(
-            cpu,
-            gpu,
+            tuple(sorted(pools.values(), key=lambda it: it.has_gpu)),
             objective_s=read.objective_s,
             rows=read.rows,
             cooldown_s=read.cooldown_s,
             wake=read.wake,
-            more=tuple(it for it in pools.values() if it not in (cpu, gpu)),
             quotas=tuple(Quota(frozenset(it.pools), it.max_cards) for it in read.quotas.values()),
         )
     except ValueError as error:

@@ -111,7 +111,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} cannot be read as npz: {error}") from None
+        way_out = "; save texts as numpy.array(texts, str)" if "Object arrays" in str(error) else ""
+        raise UserError(f"{path} cannot be read as npz: {error}{way_out}") from None
     except MemoryError:
         raise UserError(f"{path} holds more than this machine has memory for; give fewer rows") from None
     if unreadable := [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.gates.rows import as_long
+from serving.export.exported_model import as_long
 
 Array = NDArray[Any]
 MIN_OVERLAP = 0.5  # of a box that counts as found, VOC's

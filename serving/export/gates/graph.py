@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import UserError
-from serving.export.exported_model import Arrays, ExportedModel, Run, num_rows, spread
+from serving.export.exported_model import Arrays, ExportedModel, Run, as_long, num_rows, spread
 from serving.export.gates import lengths, rows
 from serving.export.gates.limits import (
     EXACT_ROWS,
@@ -96,7 +96,7 @@ class _GraphCheck:
                 together = rows.answers_together(self._name, self._session.run, self._example, size)
             except RowsDiffer as problem:
                 raise NotDynamic(self._name, "the batch dimension", size, problem.problem) from None
-            difference = rows.worst_difference(*rows.as_long(together, rows.as_in_batch(each, together)))
+            difference = rows.worst_difference(*as_long(together, rows.as_in_batch(each, together)))
             if not difference <= self._limit:
                 raise RowsDiffer(self._name, size, f"a row changes by {difference:.2g} (at most {self._limit:g})")
 
@@ -159,11 +159,12 @@ def _floats(outputs: list[NDArray[Any]]) -> list[NDArray[np.float64]]:
 
 
 def _deviation(values: NDArray[np.float64]) -> float:
-    return float(values.std(axis=0).max())
+    """0 of answers without elements, such as those of a detector that found nothing in any row."""
+    return float(values.std(axis=0).max(initial=0.0))
 
 
 def _scale(values: NDArray[np.float64]) -> float:
-    return float(np.sqrt(np.square(values).mean()))
+    return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
 
 
 def _all_alike(inputs: Arrays) -> bool:

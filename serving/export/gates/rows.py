@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.export.exported_model import Arrays, Run, filled, num_rows
+from serving.export.exported_model import Arrays, Run, as_long, filled, num_rows
 from serving.export.gates.limits import RowsDiffer
 from serving.export.gates.metrics import row_difference
 from serving.export.onnx_session import CannotRun, in_batches
@@ -73,19 +73,6 @@ def worst_difference(together: list[NDArray[Any]], alone: list[NDArray[Any]]) ->
     if [values.shape for values in together] != [values.shape for values in alone]:
         return float("inf")
     return float(np.max([row_difference(a, b) for a, b in zip(together, alone, strict=True)]))
-
-
-def as_long(ours: Outputs, theirs: Outputs) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """Returns both with the shorter rows filled up with zeros, as `in_batches` does; outputs of other ranks stay as they are."""
-    pairs = [_both_as_long(a, b) for a, b in zip(ours, theirs, strict=True)]
-    return [a for a, _ in pairs], [b for _, b in pairs]
-
-
-def _both_as_long(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    if a.ndim != b.ndim or len(a) != len(b):
-        return a, b
-    shape = tuple(map(max, a.shape, b.shape))
-    return filled(a, shape), filled(b, shape)
 
 
 def answers_together(name: str, run: Run, inputs: Arrays, size: int) -> list[NDArray[Any]]:

@@ -174,7 +174,7 @@ def _made_up(graph: RunnableGraph, options: SourceOptions) -> tuple[str, ...]:
     if options.example is not None:
         return ()
     shapes = ", ".join(f"{name} {list(values.shape[1:])}" for name, values in graph.rows.items())
-    return (f"tried on inputs that were made up ({shapes}); give real ones with --data or --example",)
+    return (f"tried on inputs that were made up ({shapes}); give real ones with --example, or with an .npz as --data",)
 
 
 def _source(original: onnx.ModelProto, graph: RunnableGraph, options: SourceOptions, name: str) -> str:

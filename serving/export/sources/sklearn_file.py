@@ -174,6 +174,11 @@ def _rows(estimator: Estimator, options: SourceOptions, texts: list[bool] | None
             raise UserError(
                 f"{estimator.name} does not run on made-up inputs, give real ones with --example: {first_line(error)}"
             ) from None
+    if estimator.takes_text and not set(estimator.column_names) & options.example.keys():
+        raise UserError(
+            f"{estimator.name} takes a text a row, as an array {estimator.column_names[0]!r}; {options.example_name} has "
+            f"{', '.join(map(repr, options.example)) or 'none'}"
+        )
     if FEATURES in options.example:
         return examples.given(
             options.example, [Port(FEATURES, "FP32", (estimator.num_features,))], options.example_name

@@ -7,6 +7,7 @@ values are FP32 outside the products.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +21,12 @@ PRODUCTS = frozenset(
         *("MatMul", "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", "Gemm", "FusedGemm", "GemmFastGelu"),
         *("Attention", "MultiHeadAttention", "PackedAttention", "PackedMultiHeadAttention", "Einsum"),
         *("LSTM", "GRU", "RNN"),
+    }
+)
+INTEGER_PRODUCTS = frozenset(
+    {
+        *("QLinearConv", "ConvInteger", "QGemm", "QLinearMatMul", "QAttention"),
+        *("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
     }
 )
 FLOATS = {"float16": "FP16", "float": "FP32", "bfloat16": "BF16", "double": "FP64"}
@@ -97,6 +104,18 @@ def summary(ran: Sequence[Kernel]) -> str:
     providers = [kernel.provider for kernel in ran]
     places = ", ".join(f"{providers.count(name)} nodes on {name}" for name in sorted(set(providers), reverse=True))
     return f"{len(products)} products{f': {types}' if types else ''}; {places}"
+
+
+def dtypes(ran: Sequence[Kernel]) -> str:
+    """Types that its products computed in, the most usual first: `INT8 14, FP32 1`, or `FP32`. Empty where no product is seen."""
+    found = Counter(
+        "INT8" if it.operator in INTEGER_PRODUCTS else FLOATS.get(it.type, "")
+        for it in ran
+        if it.is_product or it.operator in INTEGER_PRODUCTS
+    )
+    if not found or "" in found:
+        return ""
+    return next(iter(found)) if len(found) == 1 else ", ".join(f"{kind} {count}" for kind, count in found.most_common())
 
 
 def _tensors(told: Sequence[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, int], ...]:

@@ -48,7 +48,9 @@ class Classify(Surface):
         exchange.check_headers()
         classifier = await self._classifiers.of(route.destinations[0].decision.variant, route.name)
         route.congestion.classifies = True
-        if (size := declared_size(exchange.headers)) <= self._limits.max_body_bytes:
+        size = declared_size(exchange.headers)
+        exchange.require_quota(size)
+        if size <= self._limits.max_body_bytes:
             exchange.require_room(route, Body(CLASSIFY, size))
         request = await self._read(exchange, classifier, route.name)
         batches: list[Batch] = []

@@ -23,13 +23,14 @@ from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.cold_pools import LEAST_S
 from serving.gateway.fleet.curves import Facts
 from serving.gateway.fleet.server import Server
-from serving.gateway.fleet.work import Work
+from serving.gateway.fleet.work import Work, pace_of
 from serving.protocol.budget import most_bytes
 from serving.scheduling.admission import PoolQueue
 from serving.scheduling.bridge import ALWAYS_WARM, SHARED_BY, Bridge, Demand, step
 from serving.scheduling.choice import Candidate
 from serving.scheduling.prediction import Service
 from serving.scheduling.replica import Replica
+from serving.scheduling.turns import Use, is_queue, use_of
 from serving.settings import GatewaySettings, comes_and_goes, price_of_one
 
 AGAIN_S = (5.0, 15.0, 60.0, 600.0)  # between tries to measure what could not be; then the last; a guess, not measured
@@ -46,13 +47,14 @@ class _Known:
     digest: str
     facts: Facts
     candidate: Candidate
+    model: str  # its public name
     is_measured_now: bool = False
     sure_until: float = 0.0  # perf_counter
 
     def use(self, service: Service, without: frozenset[str]) -> None:
         """The service, on a pool of which these servers do not serve it."""
         s = service
-        self.candidate.use(Service(s.curve, s.num_instances, s.max_batch, s.correction, s.full, without))
+        self.candidate.use(Service(s.curve, s.num_instances, s.max_batch, s.correction, known=s.full, without=without))
 
 
 class Candidates:
@@ -137,7 +139,7 @@ class Candidates:
             v for p in self._catalogue.fleet.pools if p.name == pool for v in p.known if name in (v.model, v.name)
         )
         known = next((self._known[pool, v.name] for v in variants if (pool, v.name) in self._known), None)
-        cost_s = LEAST_S if known is None else known.candidate.service.cost_s(1)
+        cost_s = LEAST_S if known is None else known.candidate.service.work_s(1)
         self.demands[pool].note(now, cost_s)
         self.only_demands[pool].note(now, cost_s)
         self._catalogue.cold_pools.want(pool, now)
@@ -181,8 +183,46 @@ class Candidates:
             known = self._known.get((pool, name))
             return known.candidate.service.curve.seconds(rows) if known else None
 
-        pace = 1.0 if before is None else work.pace(before, seconds)
-        server.replica.compare(work.num_requests, work.num_ours, pace)
+        replica = server.replica
+        if before is None:
+            replica.compare(work.num_requests, work.num_ours, 1.0)
+            return
+        self._mend(pool, work, before)
+        is_told = replica.compare(work.num_requests, work.num_ours, work.pace(before, seconds))
+        self._use(pool, replica, work, before)
+        if not is_told:
+            return
+        for name, executions in work.since(before).items():
+            if known := self._known.get((pool, name)):
+                rows_per_s = sum(rows * num for rows, (num, _) in executions.items()) / (work.told_s - before.told_s)
+                pace = pace_of(executions, known.candidate.service.curve.seconds)
+                is_alike = not known.facts.usual_length
+                known.candidate.share_with(replica.others_ratio * rows_per_s, pace, is_alike=is_alike)
+
+    def _use(self, pool: str, replica: Replica, work: Work, before: Work) -> None:
+        """Tells what it did of each model, for whoever sent it."""
+        uses: dict[str, Use] = {}
+        for name, executions in work.since(before).items():
+            if (known := self._known.get((pool, name))) is not None:
+                took_s = sum(all_s for _, all_s in executions.values())
+                by_rows = {rows: num for rows, (num, _) in executions.items()}
+                use = use_of(known.candidate.service, by_rows, took_s, is_alike=not known.facts.usual_length)
+                uses[known.model] = use if known.model not in uses else uses[known.model].with_another(use)
+        replica.queued = frozenset(
+            known.model
+            for name, rows in work.rows_waiting(before).items()
+            if (known := self._known.get((pool, name))) is not None and is_queue(known.candidate.service, rows)
+        )
+        self.queues[pool].did(replica, uses, work.told_s - before.told_s)
+
+    def _mend(self, pool: str, work: Work, before: Work) -> None:
+        """Curves that were measured while others kept the server busy; of rows of any length executions do not tell how long they were."""
+        for name, executions in work.since(before).items():
+            known = self._known.get((pool, name))
+            if known is None or known.facts.curve is not None or known.facts.usual_length:
+                continue
+            if curve := curves.mended(known.candidate.service.curve, executions):
+                known.use(known.facts.service(curve, known.model), known.candidate.service.without)
 
     def _look(self, pool: str, now: float) -> None:
         old, num_answering = self.bridges[pool], self.num_answering(pool)
@@ -238,8 +278,9 @@ class Candidates:
                 known.use(known.candidate.service, without)
 
     def _know(self, pool: str, name: str, digest: str, facts: Facts, server: Server) -> None:
-        candidate = Candidate(self.queues[pool], facts.service(), self._prices[pool], variant=name)
-        known = self._known[pool, name] = _Known(pool, digest, facts, candidate)
+        model = server.variants[name].model
+        candidate = Candidate(self.queues[pool], facts.service(model=model), self._prices[pool], variant=name)
+        known = self._known[pool, name] = _Known(pool, digest, facts, candidate, model)
         if facts.curve is None:
             self.num_measuring += 1
             self._begin(known, self._measure_first(known, server))
@@ -297,5 +338,5 @@ class Candidates:
         name = known.candidate.variant
         measured = await curves.measure(known.facts, partial(server.infer, name))
         if measured.curve is not None:
-            known.use(known.facts.service(measured.curve), known.candidate.service.without)
+            known.use(known.facts.service(measured.curve, known.model), known.candidate.service.without)
         return measured.is_whole

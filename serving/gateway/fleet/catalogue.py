@@ -22,7 +22,8 @@ from serving.gateway.fleet.addresses import LookUp
 from serving.gateway.fleet.cold_pools import ColdPools
 from serving.gateway.fleet.liveness import TICK_S
 from serving.gateway.fleet.membership import Membership
-from serving.gateway.fleet.server import HANG_UP_S, Server
+from serving.gateway.fleet.recycling import Recycling
+from serving.gateway.fleet.server import HANG_UP_S, Quarantine, Server
 from serving.gateway.fleet.upstream import Lost, Target
 from serving.gateway.fleet.variants import KINDS_NOT_SERVED
 from serving.scheduling.outliers import silent
@@ -89,6 +90,7 @@ class Catalogue:
         self.suspended_until = 0.0  # perf_counter; from then on no model of no server is left alone
         self._membership = Membership(settings.pools, look_up, self._answering, self._members_changed)
         self._polling: dict[Server, asyncio.Task[None]] = {}
+        self._resorts: set[tuple[Server, str]] = set()  # quarantined models that answer, because nothing else does
         self._tasks: list[asyncio.Task[None]] = []
         self._is_started = False
         for name in settings.pools:
@@ -101,6 +103,7 @@ class Catalogue:
         self._tasks = [
             *self._membership.start(),
             asyncio.create_task(forever("looking after connections", self._sweep)),
+            asyncio.create_task(forever("looking after new starts", Recycling(self.pools, self._publish).run)),
         ]
 
     async def stop(self) -> None:
@@ -108,10 +111,11 @@ class Catalogue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for servers in (*self.pools.values(), *self.drained.values()):
-            for server in servers:
-                server.liveness.stop()
-                server.target.close_idle()
+        servers = [one for some in (*self.pools.values(), *self.drained.values()) for one in some]
+        await asyncio.gather(*(server.shared_memory.trim() for server in servers))
+        for server in servers:
+            server.liveness.stop()
+            server.target.close()
 
     # -- what is asked of it --------------------------------------------------------------------------------------
 
@@ -155,6 +159,10 @@ class Catalogue:
     def loading(self, pool: str) -> set[str]:
         """Variants that some Triton of a pool is loading and does not serve yet."""
         return {name for server in self.pools[pool] if server.alive for name in server.snapshot.loading}
+
+    def changing(self, pool: str) -> dict[tuple[str, str], str]:
+        """(Triton's model name, version) -> `loading` or `draining`, beside what some Triton of a pool serves of it."""
+        return {key: state for s in self.pools[pool] if s.alive for key, state in s.snapshot.changing.items()}
 
     def sleeping(self, name: str, pins: Pins = NO_PINS) -> list[str]:
         """Pools that would serve a name, public or a variant's, if they had a server, where no other pool has one that may.
@@ -201,6 +209,19 @@ class Catalogue:
         """(model, variant) that the pool ever served -> whether its servers serve different files as it now."""
         return {(v.model, v.variant): name in self.conflicts[pool] for name, v in self._known[pool].items()}
 
+    def quarantined(self, pool: str) -> dict[str, dict[str, str]]:
+        """Triton's model name -> url of each of the pool's servers where it gets no requests because its answers are off -> why."""
+        found: dict[str, dict[str, str]] = {}
+        for server in self.pools[pool]:
+            for name, away in server.quarantined.items():
+                found.setdefault(name, {})[server.target.url] = away.reason
+        return found
+
+    def num_quarantined(self, pool: str) -> dict[tuple[str, str], int]:
+        """(model, variant) that the pool ever served -> on how many servers it is quarantined."""
+        now = self.quarantined(pool)
+        return {(v.model, v.variant): len(now.get(name, ())) for name, v in self._known[pool].items()}
+
     def device(self, pool: str) -> str:
         return self._settings.pools[pool].device
 
@@ -241,6 +262,26 @@ class Catalogue:
         death was noticed, or before the model was back, says nothing new, and must not keep the process away that is back by now.
         """
         self.suspended_until = max(self.suspended_until, server.suspend(name, sent))
+
+    def quarantine(self, server: Server, name: str, reason: str) -> bool:
+        """Sends a model there nothing any more. False, and nothing is done, where no other server has any variant of it."""
+        variant = server.variants.get(name)
+        if variant is None or not any(
+            it.model == variant.model and it.in_space and (other is not server or own != name)
+            for other in self._alive()
+            for own, it in other.variants.items()
+        ):
+            return False
+        server.quarantined[name] = Quarantine(variant.digest, reason)
+        log.error("%s at %s is quarantined: %s", name, server.target.url, reason)
+        self._publish()
+        return True
+
+    def release_quarantine(self, server: Server, name: str) -> None:
+        """Its answers are right again."""
+        if server.quarantined.pop(name, None) is not None:
+            log.warning("%s at %s is not quarantined any more", name, server.target.url)
+            self._publish()
 
     async def poll(self, pool: str, server: Server) -> None:
         """Asks a server now what it serves, because something was just changed there. Raises Lost."""
@@ -325,6 +366,7 @@ class Catalogue:
                 for server in servers:
                     if not was_late:
                         server.target.sweep(now)
+                    server.shared_memory.sweep(now)
                     if server.held:
                         self.suspended_until = max(self.suspended_until, server.renew_holds(now))
             for pool, servers in self.drained.items():
@@ -353,6 +395,7 @@ class Catalogue:
     def _publish(self) -> None:
         for name in self.pools:
             self._choose_digests(name)
+        self._resort_to_quarantined()
         now = {
             name: {v.name: v for server in servers if server.alive for v in server.variants.values()}
             for name, servers in self.pools.items()
@@ -393,7 +436,11 @@ class Catalogue:
         if self.is_known(pool):  # before, whoever answered first would be the one that has the requests already
             self._digests[pool] |= chosen
         for server in alive:
-            server.variants = {n: v for n, v in server.snapshot.served.items() if v.digest == chosen[n]}
+            server.variants = {
+                n: v
+                for n, v in server.snapshot.served.items()
+                if v.digest == chosen[n] and n not in server.quarantined and not server.is_leaving
+            }
         was = self.conflicts[pool]
         self.conflicts[pool] = now = {
             name: Conflict(
@@ -407,6 +454,22 @@ class Catalogue:
                 log.warning("pool %s: servers differ in %s: %s", pool, name, now[name])
             elif name not in now:
                 log.warning("pool %s: servers do not differ in %s any more", pool, name)
+
+    def _resort_to_quarantined(self) -> None:
+        """What is quarantined answers where nobody else serves its model any more: a wrong answer now and then is better than none."""
+        served = {v.model for server in self._alive() for v in server.variants.values() if v.in_space}
+        before, self._resorts = self._resorts, set()
+        for pool, servers in self.pools.items():
+            for server in servers:
+                for name in server.quarantined if server.alive else ():
+                    variant = server.snapshot.served.get(name)
+                    if variant is None or variant.model in served:
+                        continue
+                    if variant.digest == self._digests[pool].get(name, variant.digest):
+                        server.variants[name] = variant
+                        self._resorts.add((server, name))
+        for server, name in self._resorts - before:
+            log.error("%s at %s is quarantined and answers: nothing else does", name, server.target.url)
 
     def _asleep(self, pool: str) -> tuple[LoadFailure, ...]:
         return tuple(self.cold_pools.of(pool, self.pools[pool], self._known[pool]))

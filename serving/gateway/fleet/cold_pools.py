@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.gateway.fleet.server import Server
-from serving.repository import PRECISIONS
+from serving.repository import model_of
 from serving.scheduling.bridge import WINDOW_S
 from serving.scheduling.routing import RETRY_AFTER_S, LoadFailure, Variant
 from serving.settings import EMULATED, GatewaySettings, PoolSettings, comes_and_goes
@@ -114,9 +114,3 @@ class ColdPools:
 def _device(pool: PoolSettings) -> str:
     """As gates name it: what emulates a GPU runs what a CPU may."""
     return "cpu" if pool.device == EMULATED else pool.device
-
-
-def model_of(variant: str) -> str:
-    """The public name, which ends in no precision."""
-    model, _, precision = variant.rpartition("-")
-    return model if precision in PRECISIONS else variant

@@ -8,8 +8,9 @@ they are; every answer corrects them. The first inference of a size is never cou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf, prod
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -39,6 +40,12 @@ SIZES = {"BOOL": 1, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8} | {
 }
 # Backends that compute a graph and nothing else: Triton hands them a request's parameters and they drop them in silence.
 NO_PARAMETERS = frozenset({"onnxruntime", "tensorrt", "pytorch", "tensorflow", "openvino", "fil", "emulated"})
+# A curve is wrong where executions take less than this part of it, and so much less; guesses, not measured.
+MUCH_LESS, MIN_LESS_S = 0.7, 0.006
+MIN_EXECUTIONS = 3  # that tell; a guess, not measured
+WAY_S = (
+    0.002  # to the server and back: it is in what is measured, and not in what a server tells; a guess, not measured
+)
 STRING = b"\x01\x00\x00\x00a"  # as the binary extension writes one: its length, then its bytes
 
 Ask = Callable[[bytes, int, float], Awaitable[Answer]]  # body, length of its JSON part, until when (perf_counter)
@@ -65,6 +72,7 @@ class Facts:
     max_elements: int | None = None  # of all inputs of the largest request; None where they may have any number
     takes_parameters: bool = False  # of a request, beside those that Triton itself reads
     is_kept: bool = False  # `tandem triton` loaded it, and looks after it
+    gathers: bool = False  # an instance that is idle waits for fuller batches
 
     @property
     def max_rows(self) -> int:
@@ -84,15 +92,14 @@ class Facts:
             return inf
         return max(1.0, sum(prod(given.dims) * SIZES.get(given.datatype, inf) for given in self.inputs))
 
-    def service(self, curve: Curve | None = None) -> Service:
-        """By this curve, else by the configuration's. Where nobody could measure how well it batches, full batches are taken for best."""
+    def service(self, curve: Curve | None = None, model: str = "") -> Service:
+        """Of a variant of `model`, by this curve, else the configuration's. Unmeasured batching counts as full batches being the best."""
         used = curve or self.curve or DEFAULT
         if self.curve is not None or self._shows_batching(used):
-            return Service(used, self.num_instances, self.max_rows)
+            return Service(used, self.num_instances, self.max_rows, model=model, gathers=self.gathers)
         seconds = used.seconds(self.max_rows)
-        return Service(
-            used, self.num_instances, self.max_rows, known=Full(self.max_rows, self.max_rows / seconds, 2 * seconds)
-        )
+        full = Full(self.max_rows, self.max_rows / seconds, 2 * seconds, model, self.gathers)
+        return Service(used, self.num_instances, self.max_rows, known=full)
 
     def _shows_batching(self, curve: Curve) -> bool:
         """Up to the largest batch, or to one that was left out because it would take long."""
@@ -125,6 +132,7 @@ def read_facts(config: dict[str, Any]) -> Facts:
         max_elements=_most_elements(config),
         takes_parameters=str(config.get("backend") or config.get("platform", "")).split("_")[0] not in NO_PARAMETERS,
         is_kept="tandem_load" in config.get("parameters", {}),
+        gathers=int(config.get("dynamic_batching", {}).get("max_queue_delay_microseconds", 0)) > 0,
         binary_only=frozenset(
             entry["name"] for entry in config.get("output", []) if entry["data_type"] in ("TYPE_FP16", "TYPE_BF16")
         ),
@@ -148,6 +156,22 @@ def _given(text: str | None) -> Curve | None:
         return Curve(tuple((rows, raw["seconds"][rows - 1]) for rows in raw["check_rows"]))
     except (ValueError, KeyError, TypeError, IndexError):
         return None
+
+
+def mended(old: Curve, took: Mapping[int, tuple[int, float]]) -> Curve | None:
+    """Of a curve that was measured beside others' requests, and has their waiting in it: what executions really took, where that is much
+    less; larger ones than were seen as many times less. None: it may stay. `took`: by rows, how many there were, and their seconds.
+    """
+    num = sum(num for num, _ in took.values())
+    took_s, expected_s = sum(s for _, s in took.values()), sum(old.seconds(rows) * n for rows, (n, _) in took.items())
+    if num < MIN_EXECUTIONS or took_s >= MUCH_LESS * expected_s or expected_s - took_s < MIN_LESS_S * num:
+        return None
+    # Fewer rows take no longer than more; from the largest down, because whoever else computes only adds.
+    each_s = accumulate((took[rows][1] / took[rows][0] for rows in sorted(took, reverse=True)), min)
+    seen = [(rows, one_s + WAY_S) for rows, one_s in zip(sorted(took, reverse=True), each_s, strict=True)][::-1]
+    most, most_s = seen[-1]
+    larger = [(rows, max(most_s, s * took_s / expected_s)) for rows, s in old.points if rows > most]
+    return Curve((*seen, *larger))
 
 
 class Measurement(NamedTuple):

@@ -6,7 +6,7 @@ reason, for `/admin/status`. Which servers there are and where requests go is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -15,9 +15,12 @@ import orjson
 
 from serving.gateway.fleet.curves import Facts, read_facts
 from serving.gateway.fleet.liveness import Liveness
+from serving.gateway.fleet.shared_memory import SharedMemory
 from serving.gateway.fleet.upstream import Answer, Target
-from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant
+from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant, trial_of
 from serving.gateway.fleet.work import Work, read_work
+from serving.protocol.triton_reason import plain_reason
+from serving.repository import TRIAL
 from serving.scheduling.prediction import Full
 from serving.scheduling.replica import Replica
 from serving.scheduling.routing import LoadFailure, Variant
@@ -35,6 +38,11 @@ CONFIG_EVERY = 10  # polls; a reload can change a configuration without the inde
 MAX_CONFIGS = (
     10  # asked for again then, in turn, so that a Triton of many models is asked no more often than one of ten
 )
+RESTART = (
+    "tandem-restart"  # the row of its index by which a Triton that Tandem keeps asks for a new start (`recycling.py`)
+)
+SHORT = "tandem-memory"  # likewise, by which one tells that its models alone take more memory than it may have
+LOADING, DRAINING = "loading", "draining"
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 
 
@@ -48,8 +56,20 @@ class ServerSnapshot:
     refused: Mapping[str, str] = field(default_factory=dict)  # why what is ready there gets no requests
     failures: Mapping[str, LoadFailure] = field(default_factory=dict)
     loading: frozenset[str] = frozenset()
+    changing: Mapping[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # (name, version) of what is loading or draining beside another version that is served -> which of both
+    wants_restart: str = ""  # why, as its supervisor says
+    short_of_memory: str = ""  # likewise
     unloaded: frozenset[str] = frozenset()  # by somebody
     listed: frozenset[str] = frozenset()  # that its repository has, in whatever state
+
+
+class Quarantine(NamedTuple):
+    """Of a model whose answers are off, as long as its file is this one."""
+
+    digest: str
+    reason: str
 
 
 class Hold(NamedTuple):
@@ -83,14 +103,18 @@ class Server:
     held: dict[str, Hold] = field(
         default_factory=dict
     )  # models that are left alone so that nobody waits there for them
+    quarantined: dict[str, Quarantine] = field(default_factory=dict)  # by `request/parity.py`: they get no requests
+    is_leaving: bool = False  # it gets nothing new, because it is to be started anew
     num_restarts: int | None = None  # because it worked on for nobody, as its supervisor tells
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
     work: Work | None = None  # as it told when it was last polled while requests were under way
     liveness: Liveness = field(init=False)
+    shared_memory: SharedMemory = field(init=False)
 
     def __post_init__(self) -> None:
         self.liveness = Liveness(self.target)
+        self.shared_memory = SharedMemory(self.target)
 
     def serves(self, name: str, now: float) -> bool:
         return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
@@ -136,7 +160,7 @@ class Server:
         if not self.alive:
             self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
-            self.work = await self._ask_work()
+            self.work = await self.ask_work()
         now = perf_counter()
         self.suspended = {name: until for name, until in self.suspended.items() if until > now}
         snapshot = await self._look(index, device)
@@ -146,11 +170,13 @@ class Server:
         self.alive, self.snapshot = True, snapshot
         return is_news
 
-    async def _ask_work(self) -> Work | None:
-        """None where it tells none, which keeps it from nothing: a Triton may be started without statistics."""
+    async def ask_work(self) -> Work | None:
+        """None where it tells none, which keeps it from nothing: a Triton may be started without statistics. Raises Lost."""
         answer = await self.fetch(b"GET", "/v2/models/stats")
         try:
-            return read_work(orjson.loads(answer.body), self.replica.num_answered) if answer.status == 200 else None
+            if answer.status != 200:
+                return None
+            return read_work(orjson.loads(answer.body), self.replica.num_answered, perf_counter())
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -171,18 +197,24 @@ class Server:
         served = {name: v for name, v in old.served.items() if name in ready - new}
         facts = {name: f for name, f in old.facts.items() if name in served}
         refused = {name: reason for name, reason in old.refused.items() if name in ready - new}
+        changing = _changing(index, ready)
         for name in sorted(new):
             answer = await self.fetch(b"GET", f"/v2/models/{name}/config")
             if answer.status != 200:
                 refused[name] = f"Triton answered {answer.status} for its configuration"
                 continue
             config = orjson.loads(answer.body)
+            if (tried := trial_of(config)) is not None:
+                changing[tried] = LOADING
+                continue
             self._note_restarts(config)
             try:
                 served[name] = read_variant(config, device)
                 facts[name] = read_facts(config)
                 if facts[name].is_kept:
                     self.kept[name] = answer.body
+                if name in self.quarantined and self.quarantined[name].digest != served[name].digest:
+                    del self.quarantined[name]
             except NotRoutable as reason:
                 refused[name] = str(reason)
         return ServerSnapshot(
@@ -191,7 +223,15 @@ class Server:
             versions,
             refused,
             read_failures(index),
-            loading=frozenset(entry["name"] for entry in index if entry.get("state") == "LOADING") - ready,
+            loading=frozenset(
+                entry["name"]
+                for entry in index
+                if entry.get("state") == "LOADING" and not entry["name"].endswith(TRIAL)  # nobody waits for it
+            )
+            - ready,
+            changing=changing,
+            wants_restart=_reason(index, RESTART),
+            short_of_memory=_reason(index, SHORT),
             unloaded=frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready,
             listed=frozenset(entry["name"] for entry in index),
         )
@@ -210,13 +250,30 @@ class Server:
         give_up_at = perf_counter() + (POLL_TIMEOUT_S if patience_s is None else patience_s)
         return await self.target.ask(filled, (body,), give_up_at, fresh=fresh)
 
-    async def infer(self, name: str, body: bytes, length: int, give_up_at: float) -> Answer:
-        """An inference beside the inference path, of a binary request whose JSON part has `length` bytes. Raises Lost."""
-        head = (
-            b"POST /v2/models/%b/infer HTTP/1.1\r\n%bContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n"
+    async def infer(self, name: str, body: bytes, length: int | None, give_up_at: float) -> Answer:
+        """An inference beside the inference path, of a request whose JSON part has `length` bytes; None: all of it is JSON. Raises Lost."""
+        head = b"POST /v2/models/%b/infer HTTP/1.1\r\n%bContent-Length: %d\r\n" % (
+            name.encode(),
+            self.target.host_header,
+            len(body),
         )
-        filled = head % (name.encode(), self.target.host_header, len(body), length)
-        return await self.target.ask(filled, (body,), give_up_at)
+        if length is not None:
+            head += b"Inference-Header-Content-Length: %d\r\n" % length
+        return await self.target.ask(head + b"\r\n", (body,), give_up_at)
+
+
+def _reason(index: list[dict[str, Any]], name: str) -> str:
+    row: dict[str, Any] = next((it for it in index if it["name"] == name), {})
+    return plain_reason(str(row.get("reason", ""))) if row.get("state") == "UNAVAILABLE" else ""
+
+
+def _changing(index: list[dict[str, Any]], ready: Collection[str]) -> dict[tuple[str, str], str]:
+    words = {"LOADING": LOADING, "UNLOADING": DRAINING}
+    return {
+        (row["name"], str(row.get("version") or "1")): words[row["state"]]
+        for row in index
+        if row["name"] in ready and row.get("state") in words
+    }
 
 
 def _ready_versions(index: list[dict[str, Any]]) -> dict[str, frozenset[str]]:

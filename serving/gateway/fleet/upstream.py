@@ -1,15 +1,15 @@
 """How the gateway talks to one Triton server: pooled keep-alive HTTP/1.1 connections, one request at a time on each.
 
 It is hand-made on httptools because a client library costs more per request than all else the gateway does (13 µs by hand,
-79 to 1,628 µs by library). Framing is always rebuilt here; nothing of the client's request head is forwarded. The rule an editor
-must keep: every way a connection can end resolves the future that waits on it, so no request can hang.
+79 to 1,628 µs by library). Framing is always rebuilt here; nothing of the client's request head is forwarded but a trace's id. Rule: every
+way a connection can end resolves the future that waits on it, so no request can hang.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import httptools
 
@@ -46,6 +46,12 @@ class Answer(NamedTuple):
         return b"".join((self.start, *self.rest)) if self.rest else self.start
 
 
+class Lent(Protocol):
+    """What Triton reads while it works on a request, and is held until it has answered."""
+
+    is_given_up: bool  # nobody waits for its answer, and it may read on
+
+
 class Connection(asyncio.Protocol):
     """One socket. `ask` may be called again once its answer is there."""
 
@@ -54,6 +60,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "give_up_at",
         "header_length",
+        "lent",
         "parser",
         "parts",
         "result",
@@ -67,6 +74,7 @@ class Connection(asyncio.Protocol):
         self.parts: list[bytes] = []
         self.header_length: int | None = None
         self.answer: Pending[Answer] | None = None
+        self.lent: Lent | None = None
         self.result: Answer | None = None  # of which all has come, in this read
         self.stays = True  # open behind `result`
         self.give_up_at = 0.0
@@ -76,11 +84,16 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.parser = httptools.HttpResponseParser(self)
 
-    def ask(self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float) -> Pending[Answer]:
+    def ask(
+        self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, lent: Lent | None = None
+    ) -> Pending[Answer]:
         """Sends a request; the head goes out in one write, because Triton mistakes one that is split inside the path."""
-        answer: Pending[Answer] = Pending()
+        target = self.target
+        # With the loop named: a future that has to look for it asks the system which process this is.
+        answer: Pending[Answer] = Pending(loop=target.loop)
         self.answer = answer
-        self.target.busy.add(self)
+        target.busy.add(self)
+        self.lent = lent
         self.give_up_at = give_up_at
         if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW_BYTES:
             self.transport.write(head + chunks[0])
@@ -119,7 +132,7 @@ class Connection(asyncio.Protocol):
             wrong = f"Triton's answer is not HTTP: {error}"
         result, answer = self.result, self.answer
         if result is not None and answer is not None:  # whoever waits for it goes on here, and may use this connection
-            self.result = self.answer = None
+            self.result = self.answer = self.lent = None
             target.release(self, self.stays and not wrong)
             if not answer.done():
                 answer.set_result(result)
@@ -138,6 +151,9 @@ class Connection(asyncio.Protocol):
 
     def fail(self, reason: str, *, timed_out: bool = False, silent: bool = False) -> None:
         answer, self.answer = self.answer, None
+        lent, self.lent = self.lent, None
+        if lent is not None:
+            lent.is_given_up = True
         if timed_out:
             self.transport.abort()  # what was not sent yet is not wanted any more
         self.close()
@@ -214,3 +230,9 @@ class Target:
         """Idle connections would make Triton's own shutdown wait out its whole exit timeout."""
         for connection in self.idle[:]:
             connection.close()
+
+    def close(self) -> None:
+        """All connections, whatever they wait for."""
+        for connection in [*self.idle, *self.busy]:
+            connection.transport.abort()  # what was not sent yet is not wanted any more
+            connection.fail("the gateway stops")

@@ -16,6 +16,7 @@ from serving.scheduling.routing import LoadFailure, Variant
 from serving.settings import EMULATED
 
 ROUTABLE = ("passed", "not_useful", "ungated", "untrained: speed only")  # what `tandem_gate` may say
+UNMEASURED = "unmeasured"  # of types that nothing has shown yet
 KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", EMULATED: "KIND_CPU"}
 
 
@@ -65,12 +66,21 @@ def read_variant(config: dict[str, Any], device: str) -> Variant:
         digest=parameters["tandem_digest"],
         device=f'{device}; name="{label}"' if label else device,
         gate=gate,
+        dtype=_printable(parameters.get("tandem_dtype", "")) or UNMEASURED,
         version=max(_versions(config), key=int, default="1"),
         versions=frozenset(_versions(config)),
         earlier=_earlier(parameters),
         space=parameters.get("tandem_space", ""),
         speed_ratio=_ratio(parameters.get("tandem_speed_ratio")),
+        task=parameters.get("tandem_task", ""),
+        max_loss=_ratio(parameters.get("tandem_loss")) or 0.0,
     )
+
+
+def trial_of(config: dict[str, Any]) -> tuple[str, str] | None:
+    """(Triton's name, version) of what answers the rows of its gate under another name before it is served; None of all else."""
+    name = config.get("parameters", {}).get("tandem_trial_of", {}).get("string_value")
+    return (str(name), max(_versions(config), key=int, default="1")) if name else None
 
 
 def read_failures(index: list[dict[str, Any]]) -> dict[str, LoadFailure]:

@@ -67,13 +67,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What all connections of a port share. `guard`: raises RequestError for whom a method is closed, by its path and metadata; `counted`
-    hears of what is refused unread of inferences; `worded`: the error in the words that clients hear. `partial`: RPCs of whose message
-    something is missing; `open`: connections.
+    """What all connections of a port share. `guard`: whose RPC it is (a tenant), by its path and metadata; raises RequestError for whom
+    its method is closed. `counted` hears of what is refused unread of inferences; `worded`: the error in the words that clients hear.
+    `partial`: RPCs of whose message something is missing; `open`: connections.
     """
 
     methods: Mapping[str, Method]
-    guard: Callable[[Method, Rpc], None]
+    guard: Callable[[Method, Rpc], str]
     counted: Callable[[errors.RequestError], None]
     worded: Callable[[errors.RequestError], errors.RequestError]
     limits: LimitSettings
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
                 raise errors.Unsupported(f"there is no method {head.path[:200].decode('latin-1')} here")
             if not call.is_sensible:
                 raise errors.BadRequest("grpc-timeout is a number of at most eight digits and one of HMSmun")
-            listener.guard(method, rpc)
+            rpc.claim = listener.memory.claim(listener.guard(method, rpc))
         except errors.RequestError as error:
             self._refuse(rpc, error)
             return

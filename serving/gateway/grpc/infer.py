@@ -7,6 +7,7 @@ has begun is waited for all the same.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from math import inf
@@ -14,11 +15,13 @@ from math import inf
 from serving import errors
 from serving.gateway.fleet.upstream import JOIN_BELOW_BYTES
 from serving.gateway.grpc.rpc import Rpc
-from serving.gateway.grpc.status import as_text, error_metadata
+from serving.gateway.grpc.status import Code, as_text, code_of, error_metadata
+from serving.gateway.request.dispatch import ClientLeft
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import Body
 from serving.gateway.request.route import Route
+from serving.gateway.request.traces import Entry
 from serving.gateway.threads import Threads
 from serving.protocol import grpc_v2, v2
 from serving.protocol.grpc_v2 import Chunk, Envelope
@@ -30,6 +33,20 @@ from serving.protocol.memory import Claims
 
 # A request with so much besides raw tensors has typed contents, which take about 30 ns a byte to pack (measured: 5 ms for 150,000 numbers).
 THREAD_ABOVE_BYTES = 32 * 1024
+UNARY, STREAM = (f"inference.GRPCInferenceService/{it}" for it in ("ModelInfer", "ModelStreamInfer"))
+
+
+class GrpcExchange(Exchange):
+    __slots__ = ("method",)
+
+    method: str
+
+    def _entry(self, error: BaseException | None, _: str = "") -> Entry:
+        code = Code.OK if error is None else Code.CANCELLED
+        if error is not None and not isinstance(error, (ClientLeft, CancelledError)):
+            code = code_of(error) if isinstance(error, errors.RequestError) else Code.INTERNAL
+        attributes = {"rpc.system.name": "grpc", "rpc.method": self.method, "rpc.response.status_code": code.name}
+        return Entry(self.method, attributes)
 
 
 class GrpcInfer:
@@ -37,9 +54,30 @@ class GrpcInfer:
         self._inference = inference
         self._threads = threads
 
+    def require_quota(self, tenant: str, rpc: Rpc) -> None:
+        """Before the one message of an RPC has come, and by its length before it is whole. Raises QuotaExceeded, TooLarge or NotReady."""
+        usage = self._inference.usage
+        if usage is None or tenant not in usage.ledger.quotas:
+            return
+        most = rpc.max_bytes
+
+        def most_in_quota(size: int) -> float:
+            try:
+                usage.require(tenant, size)
+            except errors.QuotaExceeded:
+                if self._inference.access.table is not None:  # or else `refused` knows whose it is
+                    usage.ledger.refused(tenant, "rate_limited")
+                raise
+            return most(size)
+
+        most_in_quota(0)
+        rpc.max_bytes = most_in_quota
+
     def refused(self, error: errors.RequestError) -> None:
         """Counts one whose message nobody has read."""
-        with suppress(errors.RequestError), Exchange(self._inference):
+        exchange = GrpcExchange(self._inference)
+        exchange.method = UNARY
+        with suppress(errors.RequestError), exchange:
             raise error
 
     async def unary(self, message: bytes, rpc: Rpc) -> Sequence[Piece]:
@@ -60,11 +98,13 @@ class GrpcInfer:
 
     async def _infer(self, message: bytes, rpc: Rpc, *, is_streamed: bool) -> tuple[Exchange, list[bytes]]:
         """The answer in pieces, and the exchange that is over. Raises RequestError, ClientLeft, or CancelledError."""
-        exchange = Exchange(self._inference)
+        exchange = GrpcExchange(self._inference)
+        exchange.method = STREAM if is_streamed else UNARY
         rpc.on_left = exchange.leave
         try:
             with exchange:
                 exchange.authenticate(rpc.metadata)
+                exchange.require_quota(len(message))
                 if rpc.claim.held and not is_streamed:
                     exchange.claim().take_over(rpc.claim)
                 elif len(message) > SMALL_BYTES:

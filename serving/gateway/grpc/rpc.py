@@ -8,19 +8,19 @@ one window beside.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from mmap import mmap
 from time import perf_counter
 from typing import Protocol
 
 from serving import errors
 from serving.gateway.request.dispatch import stopping
-from serving.gateway.request.request_headers import Headers, require_once
+from serving.gateway.request.request_headers import Headers, join_lists, require_once
 from serving.protocol.http2 import WINDOW_BYTES, Head, Piece
 from serving.protocol.memory import Claim
 
@@ -32,6 +32,7 @@ SMALL_PIECE_BYTES = (
 )
 # A message of which more has come is put together in pages of its own: they are taken as they are written, and given back when it is read.
 PLACE_ABOVE_BYTES = 2**20
+PAGE_BYTES = 2 * 2**20  # of these: 0.12 s of the kernel's time per GB, of 4 KiB each 0.6 to 0.9
 MESSAGE_BYTES = 200  # of one that is queued, beside its content
 UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -66,6 +67,8 @@ class Call:
             name: value.strip() for name, value in head.fields.items() if not name.endswith(b"-bin")
         }
         self.pairs = head.pairs
+        if head.pairs is not None:
+            join_lists(self.metadata, head.pairs)
         self.coding = head.fields.get(b"grpc-encoding", b"identity").lower()
         said = head.fields.get(b"grpc-timeout")
         matched = None if said is None else TIMEOUT.fullmatch(said)
@@ -77,6 +80,15 @@ def call_of(head: Head) -> Call:
     if not isinstance(head.made, Call):
         head.made = Call(head)
     return head.made
+
+
+def _pages(size: int) -> memoryview:
+    """Large ones where the system has them. Raises OSError."""
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel that was built without
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(pages)
 
 
 class Wire(Protocol):
@@ -248,6 +260,8 @@ class Rpc:
     def buffered_bytes(self) -> int:
         """Of messages that nobody has taken."""
         coming = 0 if self._rest_bytes is None else self._size - self._rest_bytes
+        if self._place is not None:
+            coming = min(self._size, -(-coming // PAGE_BYTES) * PAGE_BYTES)
         return coming + self._queued_bytes
 
     @property
@@ -341,7 +355,7 @@ class Rpc:
         """The last bytes that came, which are not in `_rest_bytes` any more."""
         end = self._size - (self._rest_bytes or 0)
         if self._place is None and end > PLACE_ABOVE_BYTES:
-            self._place = memoryview(mmap(-1, self._size))
+            self._place = _pages(self._size)
             before = b"".join(self._pieces)
             self._place[: len(before)] = before
             self._pieces = []

@@ -90,10 +90,17 @@ class Service:
             **Reflection((NAME,), self._access).methods(),
         }
 
-    def guard(self, method: Method, rpc: Rpc) -> None:
-        """Before a message is read. Raises Unauthenticated, or BadRequest."""
-        if self._access.table is not None and not method.is_open:
-            self._access.caller_of(rpc.metadata)
+    def guard(self, method: Method, rpc: Rpc) -> str:
+        """The tenant, before a message is read; empty where nobody asks who it is.
+
+        Raises Unauthenticated, BadRequest, or as `require_quota`.
+        """
+        if method.is_open:
+            return ""
+        tenant = "" if self._access.table is None else self._access.caller_of(rpc.metadata).tenant
+        if method.is_inference and method.unary is not None:
+            self._infer.require_quota(tenant, rpc)
+        return tenant
 
     def worded(self, error: errors.RequestError) -> errors.RequestError:
         """As clients hear it."""
@@ -107,13 +114,17 @@ class Service:
 
     async def _ready(self, message: bytes, _: Rpc) -> Sequence[Piece]:
         parsed(pb.ServerReadyRequest, message)
-        good = metadata.all_routable(self._catalogue, self._required) and not self._state.closing
+        state = self._state
+        good = state.is_informed() and metadata.all_routable(self._catalogue, self._required)
+        good = good and not state.unanswered() and not state.closing
         return _bytes(pb.ServerReadyResponse(ready=good))
 
     def _is_ready(self) -> bool:
         """What `/health/ready` says."""
         state = self._state
-        state.was_ready = state.was_ready or metadata.all_routable(self._catalogue, self._required, may_sleep=True)
+        state.was_ready = state.was_ready or (
+            state.is_informed() and metadata.all_routable(self._catalogue, self._required, may_sleep=True)
+        )
         return state.was_ready and not state.closing
 
     # -- about server and models --------------------------------------------------------------------------------------

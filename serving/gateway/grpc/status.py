@@ -42,6 +42,7 @@ CODES: dict[type[errors.RequestError], Code] = {
     errors.Forbidden: Code.PERMISSION_DENIED,
     errors.NotFound: Code.NOT_FOUND,
     errors.RateLimited: Code.RESOURCE_EXHAUSTED,
+    errors.QuotaExceeded: Code.RESOURCE_EXHAUSTED,
     errors.Overloaded: Code.UNAVAILABLE,
     errors.NeverInTime: Code.DEADLINE_EXCEEDED,  # a client that tries again what is UNAVAILABLE would do so in vain
     errors.NotReady: Code.UNAVAILABLE,
@@ -63,8 +64,8 @@ def error_metadata(error: errors.RequestError) -> Headers:
     """Trailing metadata: what kind it is, when to come again, and what worked on it where something did."""
     metadata = [(b"tandem-error", errors.HTTP[type(error)][1].encode())]
     if error.retry_after_s is not None:
-        metadata += [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(error.retry_after_s)]
-        metadata.append((PUSHBACK, metadata[-1][1]))
+        seconds, milliseconds = (b"%d" % number for number in errors.retry_after(error.retry_after_s))
+        metadata += [(b"retry-after", seconds), (b"retry-after-ms", milliseconds), (PUSHBACK, milliseconds)]
     elif isinstance(error, errors.NeverInTime):
         metadata.append((PUSHBACK, b"-1"))
     return [*metadata, *error.receipt]

@@ -20,6 +20,7 @@ from serving.gateway.request.dispatch import ClientLeft, stopping
 from serving.gateway.request.exchange import Exchange
 from serving.gateway.request.inference import Inference
 from serving.gateway.request.request_headers import require_once
+from serving.gateway.request.traces import Entry, http_entry
 
 log = logging.getLogger(__name__)
 CLOSING = (errors.TooLarge, errors.Unauthenticated)  # a body may follow that is not worth reading, or from a stranger
@@ -48,6 +49,9 @@ class HttpExchange(Exchange):
 
     def _unwatch(self) -> None:
         self.request.ignore()
+
+    def _entry(self, error: BaseException | None, path: str = "") -> Entry:
+        return http_entry(path or self.request.head.path, error)
 
 
 class Surface(ABC):

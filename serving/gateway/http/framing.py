@@ -2,7 +2,7 @@
 
 Sans-I/O, as h11 is: no socket, no clock, no app. llhttp (strict) takes a head apart, `head.py` says what it may mean; here is what neither
 can see: how many bytes there are, and whether the first line stands as it was read. Rules: nothing is repaired; after an error nothing
-more is read; a piece of a body that is longer than one read is never copied.
+more is read; a body of more than COPIED_BYTES whose length is told is never copied.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ MAX_FRAMING_RATIO = 8
 H2C = frozenset({b"h2c"})  # what Java's client offers first; RFC 9110, 7.8: an upgrade may be ignored
 OF_AN_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
 HEAD_END = b"\r\n\r\n"
+COPIED_BYTES = 64 * 1024  # of a body that comes with its head: more goes past the parser, which copies
 
 
 class Head:
@@ -85,7 +86,7 @@ class Mark(Enum):
 
 
 END: Final = Mark.END
-Event = Head | bytes | Mark | errors.RequestError
+Event = Head | bytes | memoryview | Mark | errors.RequestError
 
 
 class Framing:
@@ -152,7 +153,10 @@ class Framing:
 
     def feed(self, data: bytes) -> list[Event]:
         """What it has in it; an error is the last."""
-        self._take(data)
+        if len(data) > COPIED_BYTES and not self.is_in_body:
+            self._take_long(data)
+        else:
+            self._take(data)
         events, self._events = self._events, []  # what has come is not held by a connection that waits for more
         return events
 
@@ -160,9 +164,19 @@ class Framing:
         """Nothing more will be fed. The parser knows us, so that neither would be gone before garbage is looked for."""
         self._parser = None
 
+    def _take_long(self, data: bytes) -> None:
+        """As if its head had come in a read of its own."""
+        begins = data.find(HEAD_END) + len(HEAD_END)
+        self._take(data[:begins])
+        if self.is_over:
+            return
+        rest = self._pass_by(memoryview(data)[begins:]) if self.left else memoryview(data)[begins:]
+        if rest:
+            self._take(bytes(rest))
+
     def _take(self, data: bytes) -> None:
         events = self._events
-        if self.left and not (data := self._pass_by(data)):
+        if self.left and not (data := bytes(self._pass_by(data))):
             return
         self._read_size = len(data)
         self._is_split = self.has_begun or self._head_size > 0
@@ -184,7 +198,7 @@ class Framing:
 
     # -- bodies that have not ended -----------------------------------------------------------------------------------
 
-    def _pass_by(self, data: bytes) -> bytes:
+    def _pass_by(self, data: bytes | memoryview) -> bytes | memoryview:
         """What is behind the body whose length is known."""
         left = self.left
         if len(data) < left:

@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 
 from serving import errors
+from serving.gateway.request.request_headers import join_lists
 
 # RFC 9110, 4.1: at least 8000 octets are to be taken. Apache's LimitRequestLine.
 MAX_TARGET_BYTES = 8190
@@ -34,6 +35,7 @@ def check(version: str, method: bytes, target: bytes, headers: Headers) -> dict[
     by_name = dict(headers)
     if len(by_name) < len(headers):
         _require_once(headers)
+        join_lists(by_name, headers)
     host = by_name.get(b"host")
     if host is not None:
         _check_host(host)

@@ -32,7 +32,11 @@ class Infer(Surface):
     async def handle(self, exchange: HttpExchange) -> Response:
         headers = exchange.headers
         route = exchange.route = self.inference.routes.find(exchange.request.head.path, headers, exchange.caller)
-        limit = int(min(self._max_body_bytes, route.max_body_bytes))
+        limit = self._max_body_bytes
+        if route.max_body_bytes < limit:
+            limit = int(route.max_body_bytes)
+        if self.inference.usage is not None:
+            exchange.require_quota(declared_size(headers), is_whole=exchange.request.is_whole)
         if exchange.arrived < route.congestion.until and declared_size(headers) <= limit:
             exchange.require_room(route, v2_body(headers))
         chunks = await read_body(exchange.request, limit, self._threads, exchange.claim)
@@ -41,7 +45,7 @@ class Infer(Surface):
         )
         longest_s = inf if known.timeout_us is None else known.timeout_us / 1e6
         try:
-            destination, _, answer, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
+            destination, _, answer, _, _, _ = await exchange.infer(route, head, content, header_length, longest_s)
         except errors.Overloaded:
             exchange.guess_by(v2_body(headers))
             raise
@@ -56,7 +60,7 @@ class Infer(Surface):
             if coding is not None and (small := await self._compressed((body, *rest), coding)) is not None:
                 body, rest = small, ()
                 more += b"content-encoding: %b\r\nvary: accept-encoding\r\n" % coding
-        return Response(body, b"application/json" if length is None else OCTETS, more, rest=rest)
+        return Response(body, b"application/json" if length is None else OCTETS, more, b"", rest)
 
     async def _compressed(self, parts: Sequence[bytes], coding: bytes) -> bytes | None:
         """None where the answer stays as it is."""

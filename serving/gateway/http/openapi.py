@@ -53,6 +53,7 @@ RECEIPT_HEADERS = {
     "Tandem-Device": "cpu, gpu, emulated-… or unverified, and the name of the device.",
     "Tandem-Variant": "The precision that computed it.",
     "Tandem-Engine": "What computed it.",
+    "Tandem-Dtype": "Types that its products computed in there, as a profile showed: INT8 14, FP32 1; or unmeasured.",
     "Tandem-Model-Digest": "sha256 of the model file.",
     "Tandem-Gate": "What proves it on that pool: passed, not_useful (right, but not faster), ungated, or untrained: speed only.",
     "Tandem-Reason": "Why it went there: only_pool, cheapest_in_time, spill, bridged or pinned.",

@@ -80,6 +80,15 @@ SCHEMAS: Json = {
     "IndexRequest": _object([], ready=SWITCH | {"description": "Only what is ready."}),
     "IndexEntry": _object(["name", "version", "state"], name=TEXT, version=TEXT, state=TEXT, reason=TEXT),
     "LoadRequest": _object([], parameters=NO_PARAMETERS),
+    "ControlChange": _object(
+        ["model", "revision"],
+        model=TEXT,
+        revision=TEXT | {"description": "That was before somebody's eyes, as 7-4f1d2c3b9a0e."},
+        pin=_object([], version={"type": "integer", "minimum": 1}, variant=TEXT),
+        step=TEXT | {"enum": ["shadow", "canary", "promote", "rollback"]},
+        is_rollback=SWITCH,
+    )
+    | {"description": "One of pin, step and is_rollback."},
     "UnloadRequest": _object([], parameters=NO_PARAMETERS | {"properties": {"unload_dependents": SWITCH}}),
 }
 
@@ -149,6 +158,31 @@ LIVE_COUNTS = Operation(
     "live_counts",
     "Requests, times and pools of the last 15 minutes; as events, those that come, too.",
     as_json(PARAMETERS) | as_text("text/event-stream"),
+)
+CHANGE = Operation(
+    "admin",
+    "change_control",
+    "Pin a model, go a step of its rollout, or take it back, in the control document.",
+    as_json(PARAMETERS),
+    body=as_json(ref("ControlChange")),
+)
+ROLLOUTS = Operation(
+    "admin", "rollouts", "What candidates are judged to be, and on what evidence.", as_json(PARAMETERS)
+)
+COST = Operation(
+    "admin",
+    "cost",
+    "What servers cost and who used them: the lines and what nobody used add up to price times hours.",
+    as_json(PARAMETERS) | as_text("text/csv"),
+    parameters=[
+        {"name": "by", "in": "query", "description": "A line for each of tenant,model,pool.", "schema": TEXT},
+        {
+            "name": "since",
+            "in": "query",
+            "description": "30d, 12h or 2026-11-01: from the hour of this moment on, in UTC.",
+            "schema": TEXT,
+        },
+    ],
 )
 DECISIONS = Operation(
     "admin",

@@ -29,14 +29,16 @@ class Incoming:
     The receiver's `fail` is told what is wrong, once.
     """
 
-    def __init__(self, limits: LimitSettings, memory: Memory, receiver: Receiver, *, is_body: bool) -> None:
+    def __init__(
+        self, limits: LimitSettings, memory: Memory, receiver: Receiver, *, is_body: bool, tenant: str = ""
+    ) -> None:
         self.is_body = is_body
         self._limits = limits
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._began = self._last = self._loop.time()
         self._timer = self._loop.call_at(self._due(), self._check_time)
-        self._claim = memory.claim()
+        self._claim = memory.claim(tenant)
 
     def add(self, size: int) -> None:
         """`size` more bytes have come off the wire."""

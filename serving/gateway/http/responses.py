@@ -1,6 +1,6 @@
 """Writes errors over HTTP: the status of `errors.HTTP`, headers that say what to do, and the body of the protocol spoken at the path.
 
-That is v2's `{"error": "<text>"}`, and OpenAI's on its paths. Rule: whoever answers an error says at which path.
+That is v2's `{"error": "<text>"}`, and OpenAI's below /v1 but for /v1/classify. Rule: whoever answers an error says at which path.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from serving.gateway.request.request_headers import Headers
 from serving.protocol import openai
 
 STATUS_LINE = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
-OPENAI_PATHS = ("/v1/embeddings", "/v1/models")
+OPENAI_PATHS, CLASSIFY_PATHS = "/v1/", "/v1/classify"  # all but the latter, served or not
 
 
 def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Headers, bytes]:
     """Status, headers and body of an error, as clients of the protocol spoken at `path` read it."""
     status, kind = errors.HTTP[type(error)]
-    is_openai = path.startswith(OPENAI_PATHS)
+    is_openai = path.startswith(OPENAI_PATHS) and not path.startswith(CLASSIFY_PATHS)
     body = openai.error_body(error) if is_openai else orjson.dumps({"error": str(error)})
     headers: Headers = [
         (b"content-type", b"application/json"),
@@ -39,7 +39,8 @@ def error_parts(error: errors.RequestError, path: str = "") -> tuple[int, Header
 
 
 def retry_after(wait_s: float) -> Headers:
-    return [(k.lower().encode(), v.encode()) for k, v in errors.retry_after_headers(wait_s)]
+    seconds, milliseconds = errors.retry_after(wait_s)
+    return [(b"retry-after", b"%d" % seconds), (b"retry-after-ms", b"%d" % milliseconds)]
 
 
 def error_head(error: errors.RequestError, extra: Headers, path: str) -> tuple[bytes, bytes]:

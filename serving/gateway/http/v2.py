@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
 from serving import errors
+from serving.gateway.access import meant
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.http.fastapi_app import small_body
 from serving.gateway.http.guard import caller_of
@@ -41,10 +42,10 @@ class Health:
         return self._answer(state.was_ready)
 
     async def ready_now(self) -> JSONResponse:
-        return self._answer(self._all_routable())
+        return self._answer(self._all_routable() and not self._state.unanswered())
 
     def _all_routable(self, *, may_sleep: bool = False) -> bool:
-        return metadata.all_routable(self._catalogue, self._required, may_sleep=may_sleep)
+        return self._state.is_informed() and metadata.all_routable(self._catalogue, self._required, may_sleep=may_sleep)
 
     def _answer(self, is_ready: bool) -> JSONResponse:
         is_ready = is_ready and not self._state.closing
@@ -80,7 +81,11 @@ class Models:
         return _readiness({"name": model, "ready": is_ready} | ({"reason": reason} if reason else {}))
 
     async def _of(self, model: str, request: Request, what: str) -> Response:
-        return _json(await metadata.of_model(self._catalogue, model, _version(request), what))
+        try:
+            return _json(await metadata.of_model(self._catalogue, model, _version(request), what))
+        except errors.NoSuchModel as error:
+            error.args = (f"{error}{meant(caller_of(request), model, self._catalogue.fleet)}",)
+            raise
 
 
 def refuse(what: str) -> Callable[[], Awaitable[None]]:

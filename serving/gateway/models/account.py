@@ -12,19 +12,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from serving.gateway.fleet.catalogue import Catalogue
-from serving.gateway.fleet.cold_pools import model_of
+from serving.repository import model_of
 from serving.scheduling.routing import Pool
 
 
 class State(StrEnum):
     SERVED = "served"
     LOADING = "loading"
+    DRAINING = "draining"  # another version is served, and what was sent to this one before is still answered
     NOT_LOADED = "not_loaded"  # Triton could not, or Tandem does not let it: the reason says why
     AWAY = "away"  # it was served, and may be back in a second
     UNLOADED = "unloaded"  # by somebody
     WAITING = "waiting"  # for a server of a pool that comes and goes
 
 
+WHY_CHANGING = {
+    State.LOADING: "it answers the rows of its gate before it is served, or is being loaded",
+    State.DRAINING: "another version took its place, and it answers what it was sent before",
+}
 EXPECTED = (State.SERVED, State.LOADING, State.NOT_LOADED, State.AWAY)
 
 
@@ -39,6 +44,7 @@ class Entry:
     pool: str
     state: State
     reason: str = ""
+    dtype: str = ""  # types that its products compute in, of what is served
 
     @property
     def is_expected(self) -> bool:
@@ -59,11 +65,14 @@ def _of_pool(catalogue: Catalogue, pool: Pool) -> Iterator[Entry]:
     served = {v.name for v in pool.variants} if pool.ready else set()
     failures = {f.name: f for f in pool.failures}
     asleep = {f.name: f for f in pool.asleep}
-    loading = catalogue.loading(pool.name)
+    loading, changing = catalogue.loading(pool.name), catalogue.changing(pool.name)
     for name in sorted({*known, *failures, *asleep, *loading}):
         if name in served:
             v = known[name]
-            yield Entry(name, v.model, v.variant, v.version, pool.name, State.SERVED)
+            yield Entry(name, v.model, v.variant, v.version, pool.name, State.SERVED, dtype=v.dtype)
+            for (own, version), state in changing.items():
+                if own == name and version != v.version:
+                    yield Entry(name, v.model, v.variant, version, pool.name, State(state), WHY_CHANGING[State(state)])
         if f := failures.get(name):
             yield Entry(name, f.model, f.variant, f.version, pool.name, State.NOT_LOADED, f.reason)
         elif name in served:
@@ -72,6 +81,11 @@ def _of_pool(catalogue: Catalogue, pool: Pool) -> Iterator[Entry]:
             yield Entry(name, f.model, f.variant, f.version, pool.name, State.WAITING, f.reason)
         elif (was := known.get(name)) is not None:
             state, reason = State.AWAY, "no pool serves it now"
+            if (why := next(iter(catalogue.quarantined(pool.name).get(name, {}).values()), None)) is not None:
+                yield Entry(
+                    name, was.model, was.variant, was.version, pool.name, State.NOT_LOADED, f"quarantined: {why}"
+                )
+                continue
             if name in loading:
                 state, reason = State.LOADING, "it is being loaded"
             elif catalogue.is_unloaded(pool.name, name):
@@ -106,5 +120,6 @@ def first_failure(account: Iterable[Entry], name: str) -> Entry | None:
 
 def newest(account: Sequence[Entry], name: str) -> str:
     """The version that is, or was, served under a name."""
-    own = (e.version for e in account if e.is_of(name) and e.state not in (State.NOT_LOADED, State.WAITING))
-    return max(own, key=int, default="1")
+    own = [e for e in account if e.is_of(name) and e.state not in (State.NOT_LOADED, State.WAITING, State.DRAINING)]
+    served = [e for e in own if e.state is State.SERVED]
+    return max((e.version for e in served or own), key=int, default="1")

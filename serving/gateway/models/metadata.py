@@ -8,6 +8,7 @@ nothing internal shows here: no variant's name under a public one, and of Triton
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from typing import Any
 
 import orjson
@@ -42,9 +43,15 @@ NOT_OFFERED = {
 
 
 class State:
-    """What health answers depend on. `was_ready` latches: it drops only for shutdown (`closing`)."""
+    """What health answers depend on. `was_ready` latches: it drops only for shutdown (`closing`).
+
+    `is_informed`: whether the control document, where there is one, was read once, and from which revision to start is decided.
+    `unanswered`: models that are served, and not as that document wants it.
+    """
 
     def __init__(self) -> None:
+        self.is_informed: Callable[[], bool] = lambda: True
+        self.unanswered: Callable[[], Collection[str]] = tuple
         self.was_ready = False
         self.closing = False
 

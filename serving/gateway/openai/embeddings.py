@@ -21,7 +21,7 @@ from serving.gateway.openai.embedders import Embedder, Embedders
 from serving.gateway.openai.tokenizing import Tokenizing
 from serving.gateway.request.exchange import Part
 from serving.gateway.request.inference import Inference, Reply
-from serving.gateway.request.request_headers import Body
+from serving.gateway.request.request_headers import Body, declared_size
 from serving.gateway.request.route import Route
 from serving.gateway.threads import Threads
 from serving.protocol.memory import joined
@@ -55,6 +55,7 @@ class Embeddings(Surface):
 
     async def handle(self, exchange: HttpExchange) -> Response:
         limits = self._limits
+        exchange.require_quota(declared_size(exchange.headers))
         chunks = await read_body(exchange.request, limits.max_body_bytes, self._threads, exchange.claim)
         size = sum(map(len, chunks))
         request = await self._request(chunks)
@@ -73,6 +74,13 @@ class Embeddings(Surface):
             texts = await self._threads.run(lambda: _grouped(rows, embedder, route))
         exchange.prepared()
         replies = await exchange.infer_all(route, _each(texts.requests), is_one=len(texts.requests) == 1)
+        if exchange.trace is not None:
+            exchange.trace.about = {
+                "gen_ai.response.model": route.model,
+                "gen_ai.usage.input_tokens": texts.num_tokens,
+                "gen_ai.request.encoding_formats": ["base64" if request.is_base64 else "float"],
+                "gen_ai.embeddings.dimension.count": request.dimensions or embedder.size,
+            }
         return Response(await self._body(request, embedder, texts, replies))
 
     # -- before the model ---------------------------------------------------------------------------------------------
@@ -91,7 +99,9 @@ class Embeddings(Surface):
             return self.inference.routes.of(name, "", exchange.headers, exchange.caller)
         except errors.NotFound:
             raise errors.NotFound(
-                f"there is no model '{name[:100]}' here; GET /v1/models lists them", param="model"
+                f"there is no model '{name[:100]}' here; GET /v1/models lists them"
+                + self.inference.routes.meant(name, exchange.caller),
+                param="model",
             ) from None
 
     # -- after it -----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import Request
 
 from serving import errors
+from serving.gateway.access import meant
 from serving.gateway.http.guard import caller_of
 from serving.gateway.model_files import Assets
 from serving.gateway.threads import Threads
@@ -62,7 +63,10 @@ class Models:
             return model_body(model, (await self._created.of({model: found[-1]}))[model])
         if any(model in names and caller.may_ask(names[0]) for names in _asleep(fleet)):
             return model_body(model, UNKNOWN)
-        raise errors.NotFound(f"there is no model '{model[:100]}' here; GET /v1/models lists them", param="model")
+        raise errors.NotFound(
+            f"there is no model '{model[:100]}' here; GET /v1/models lists them{meant(caller, model, fleet)}",
+            param="model",
+        )
 
 
 def _asleep(fleet: Fleet) -> set[tuple[str, str]]:

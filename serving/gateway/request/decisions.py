@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from time import perf_counter, time
 from typing import Any, NamedTuple
 
+from serving.gateway.request.access_log import AccessLog
 from serving.gateway.request.dispatch import InferRequest
 from serving.gateway.request.route import Destination, Route
 from serving.scheduling.choice import Candidate, Forecast, verdicts
@@ -50,8 +51,9 @@ class Decision(NamedTuple):
 class Decisions:
     """The ring, the newest last."""
 
-    def __init__(self, size: int = MAX_DECISIONS) -> None:
+    def __init__(self, size: int = MAX_DECISIONS, log: AccessLog | None = None) -> None:
         self._ring: deque[Decision] = deque(maxlen=size)
+        self.log = log
 
     def note(
         self,
@@ -62,31 +64,34 @@ class Decisions:
         answered: float,
         outcome: str = OUTCOME_OK,
         text: str = "",
-    ) -> None:
+        *,
+        is_kept: bool = True,
+    ) -> Decision:
         chosen, rows = request.chosen, request.rows
         candidate, reason, finish = (None, "", 0.0) if chosen is None else chosen
-        self._ring.append(
-            Decision(
-                request_id,
-                request.route,
-                rows,
-                request.priority,
-                request.arrived,
-                request.deadline,
-                request.decided,
-                request.turn,
-                candidate,
-                reason,
-                finish,
-                request.forecasts,
-                len(request.tried),
-                destination,
-                began,
-                answered,
-                outcome,
-                text,
-            )
+        decision = Decision(
+            request_id,
+            request.route,
+            rows,
+            request.priority,
+            request.arrived,
+            request.deadline,
+            request.decided,
+            request.turn,
+            candidate,
+            reason,
+            finish,
+            request.forecasts,
+            len(request.tried),
+            destination,
+            began,
+            answered,
+            outcome,
+            text,
         )
+        if is_kept:
+            self._ring.append(decision)
+        return decision
 
     def of(self, request_id: str) -> list[Decision]:
         """All inferences of a request, or of a trace, in their order; by the beginning of an id, too."""

@@ -47,6 +47,7 @@ from serving.scheduling.replica import Ticket
 RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a second (`make prove`)
 SWEEP_S = 0.25  # how late a server that was left out is tried again
 KEPT_RATIO = 0.05  # of a request's time, that a refusal is kept where nothing changes; a guess, not measured
+SAME_RATIO = 0.05  # of the wait that somebody was told, for which the next ones hear of the same moment: Retry-After is off by as much
 FORECAST_EVERY_S = (
     0.005  # that all candidates of a request are asked, for whoever wants to know; a guess: 2 µs, 200 times a second
 )
@@ -94,6 +95,7 @@ class InferRequest:
     deadline: float
     arrived: float
     series: Series  # where it is counted: of its first choice, then of the one that worked on it
+    tenant: str = ""  # whose it is
     candidates: Sequence[Candidate] = ()  # that take so many rows; set when it asks for its first lease
     tried: list[Server] = field(default_factory=list)  # that lost it
     waiting: Pending[WaitEnd] | None = None  # while it waits in a queue
@@ -108,16 +110,17 @@ class InferRequest:
     forecasts: Sequence[Forecast] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Refusal:
     """Of a request whose body was not read. Others of whom no more is known are refused alike as long as `closed` says so (None: not at
-    all), and hear to come again at `opens` (perf_counter). Each is demand for the same, in seconds of a server, and counts at those that
-    it is `hopeless` at.
+    all), and hear to come again at `opens` (perf_counter), found out at `found`. Each is demand for the same, in seconds of a server, and
+    counts at those that it is `hopeless` at.
     """
 
     error: errors.Overloaded
     closed: Closed | None
     longest_s: float  # from its arrival to its deadline
+    found: float
     opens: float
     demands: Sequence[tuple[Demand, float]]
     hopeless: Sequence[Candidate]
@@ -126,6 +129,10 @@ class Refusal:
         """For one that came just now."""
         is_closed = self.closed is not None and self.closed.holds(arrived, arrived + self.longest_s)
         return is_closed and arrived < self.opens
+
+    def is_new(self, now: float) -> bool:
+        """Whether somebody who is refused by what is the case now may hear to come again at the same moment."""
+        return now - self.found < SAME_RATIO * (self.opens - self.found)
 
     def note(self, now: float) -> None:
         for demand, cost_s in self.demands:
@@ -207,7 +214,7 @@ class Dispatcher:
         self._candidates = candidates
         self._num_chosen = 0
         self._forecast_at = 0.0  # perf_counter
-        self._refusals: dict[tuple[Congestion, float, float, int, float], Refusal] = {}  # that may hold yet
+        self._refusals: dict[tuple[Congestion, float, float, int, str, float], Refusal] = {}  # that may hold yet
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf  # perf_counter; never later than the first deadline of all who wait
@@ -249,6 +256,7 @@ class Dispatcher:
                     request.rows,
                     request.deadline,
                     request.priority,
+                    tenant=request.tenant,
                     turn=turn,
                     is_pinned=route.is_pinned,
                     is_bridged=bool(route.unseen),
@@ -256,14 +264,22 @@ class Dispatcher:
             request.decided, request.turn, request.chosen = now, turn, chosen
             if now >= self._forecast_at or request.is_traced:
                 self._forecast_at = now + FORECAST_EVERY_S
-                request.forecasts = forecasts(now, candidates, request.rows, request.deadline, request.priority)
+                request.forecasts = forecasts(
+                    now,
+                    candidates,
+                    request.rows,
+                    request.deadline,
+                    request.priority,
+                    tenant=request.tenant,
+                    chosen=chosen,
+                )
             elif request.forecasts:  # of a choice that led nowhere
                 request.forecasts = ()
             if chosen is None:
                 raise self._refusal(now, request, candidates, turn)
             candidate = chosen.candidate
             ticket = candidate.queue.enter(
-                now, request, candidate.service, request.rows, request.deadline, request.priority
+                now, request, candidate.service, request.rows, request.deadline, request.priority, request.tenant
             )
             lease.destination, lease.ticket, lease.reason = route.by_candidate[candidate], ticket, chosen.reason
             lease.is_open = True
@@ -297,7 +313,7 @@ class Dispatcher:
         if now < self._catalogue.suspended_until:
             return None
         usual_rows = round(usual_rows)
-        alike = route.congestion, request.rows, usual_rows, request.priority, round(longest_s, 6)
+        alike = route.congestion, request.rows, usual_rows, request.priority, request.tenant, round(longest_s, 6)
         kept = self._refusals.get(alike) if keep else None
         if kept is not None and kept.holds(request.arrived):
             kept.note(now)
@@ -310,12 +326,17 @@ class Dispatcher:
             candidates,
             request.rows,
             priority=request.priority,
+            tenant=request.tenant,
             turn=turn,
             is_length_free=route.usual_length > 0,
         )
         closed: Closed | None = None
         if keep and not may(deadline=(due_by := request.deadline + KEPT_RATIO * longest_s)):
             closed = Closed(now, route.candidates, due_by)
+            if kept is not None and kept.is_new(now):
+                kept.closed = closed
+                kept.note(now)
+                return kept
         elif may(deadline=request.deadline):
             return None
         out_of_reach = hopeless(candidates, request.rows, request.deadline - now, turn)
@@ -330,13 +351,20 @@ class Dispatcher:
         if error.retry_after_s is None:
             closed = None
         opens = now + (error.retry_after_s or 0.0)
-        refusal = Refusal(error, closed, longest_s, opens, self._demands(request, now), out_of_reach)
+        refusal = Refusal(error, closed, longest_s, now, opens, self._demands(request, now), out_of_reach)
         refusal.note(now)
         if closed is not None:
             if len(self._refusals) >= MAX_REFUSALS:
                 self._refusals.clear()
             self._refusals[alike] = refusal
         return refusal
+
+    def is_refused_again(self, refusal: Refusal, arrived: float) -> bool:
+        """Whether one that came just now, of whom nothing else is known than of who was refused before, is refused alike."""
+        if arrived < self._catalogue.suspended_until or not refusal.holds(arrived):
+            return False
+        refusal.note(arrived)
+        return True
 
     def fleet_changed(self) -> None:
         """What waits for a pool that has no server any more looks for another; what waits for one that is back is sent."""
@@ -362,26 +390,34 @@ class Dispatcher:
         request.candidates = candidates
         if request.deadline < request.give_up_at:
             candidates = able(candidates, rows, request.deadline - now)
-        noted = [(demands[candidate.name], candidate.service.cost_s(rows)) for candidate in candidates]
+        noted = [(demands[candidate.name], candidate.service.work_s(rows)) for candidate in candidates]
         least_s = 0.0
         if route.unseen:
             # What it takes there nobody knows: no longer than where it is quickest of those that are known, or it is of no use.
-            least_s = min(candidate.service.cost_s(rows) for candidate in route.candidates)
+            least_s = min(candidate.service.work_s(rows) for candidate in route.candidates)
             for pool in route.unseen:
                 noted += [(demands[pool], least_s), (self._candidates.unseen_demands[pool], least_s)]
         elif len(candidates) == 1 and len(demands) > 1:
             candidate = candidates[0]
-            noted.append((self._candidates.only_demands[candidate.name], candidate.service.cost_s(rows)))
+            noted.append((self._candidates.only_demands[candidate.name], candidate.service.work_s(rows)))
         if 1 < len(candidates) + len(route.unseen) < len(demands):
             shared = self._candidates.shared_among([*(candidate.name for candidate in candidates), *route.unseen])
-            noted += [(shared[candidate.name], candidate.service.cost_s(rows)) for candidate in candidates]
+            noted += [(shared[candidate.name], candidate.service.work_s(rows)) for candidate in candidates]
             noted += [(shared[pool], least_s) for pool in route.unseen]
         return noted
 
     def _choose_untried(self, now: float, request: InferRequest, candidates: Sequence[Candidate]) -> Chosen | None:
         servers, tried = self._candidates.servers, request.tried
         others = [c for c in candidates if any(r.is_up and servers[r] not in tried for r in c.queue.replicas)]
-        return choose(now, others, request.rows, request.deadline, request.priority, is_pinned=request.route.is_pinned)
+        return choose(
+            now,
+            others,
+            request.rows,
+            request.deadline,
+            request.priority,
+            tenant=request.tenant,
+            is_pinned=request.route.is_pinned,
+        )
 
     def _refusal(
         self, now: float, request: InferRequest, candidates: Sequence[Candidate], turn: float
@@ -392,7 +428,7 @@ class Dispatcher:
         if not any(replica.is_up for candidate in candidates for replica in candidate.queue.replicas):
             return _not_ready(request)
         again = now + request.deadline - request.arrived  # one that comes anew has all of its time
-        wait_s = retry_after_s(now, candidates, request.rows, again, request.priority, turn=turn)
+        wait_s = retry_after_s(now, candidates, request.rows, again, request.priority, tenant=request.tenant, turn=turn)
         left_ms = (request.deadline - now) * 1000
         if wait_s is None:
             return errors.NeverInTime(

@@ -18,11 +18,13 @@ from time import perf_counter
 
 from serving import errors
 from serving.gateway.access import ANYBODY, INFER, Caller
-from serving.gateway.metrics import Series
+from serving.gateway.metrics import FAILED, TENANT_REFUSALS, Series
+from serving.gateway.request.decisions import OUTCOME_OK
 from serving.gateway.request.dispatch import ClientLeft, InferRequest, Refusal
 from serving.gateway.request.inference import Inference, Reply
 from serving.gateway.request.request_headers import Body, Headers, priority, wait_s
 from serving.gateway.request.route import Route
+from serving.gateway.request.traces import MISPREDICTED_S, Entry, Inferred, Trace, Traces, http_entry, state_of
 from serving.protocol import v2
 from serving.protocol.memory import Claim
 from serving.scheduling.admission import DEFAULT
@@ -31,6 +33,7 @@ OUTCOMES = {
     ClientLeft: "cancelled",
     asyncio.CancelledError: "cancelled",
     errors.RateLimited: "rate_limited",
+    errors.QuotaExceeded: "rate_limited",
     errors.Overloaded: "shed",
     errors.NeverInTime: "shed",
     errors.NotReady: "shed",
@@ -43,7 +46,8 @@ OUTCOMES = {
 MAX_IN_FLIGHT = 4
 LONGEST_ROW = 64.0  # in rows of the usual length: 1,024 tokens, more than most encoders take; a guess, not measured
 
-TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]([0-9a-f])")
+TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])")
+_SAMPLED = frozenset(b"%x" % digit for digit in range(1, 16, 2))  # last digits of flags that have this one
 _END = secrets.token_hex(8).encode()  # of every id that this process makes
 _numbers = itertools.count(secrets.randbits(64))
 _SPREAD, _MASK = (
@@ -58,12 +62,18 @@ class Exchange:
     """`caller`, `headers` and `route` are known one after the other; `timing` and `receipt_lines` once the block is left."""
 
     __slots__ = (
+        "_began",
         "_body",
         "_claim",
         "_has_begun",
         "_has_failed",
+        "_is_open",
         "_is_over",
         "_is_traced",
+        "_is_used",
+        "_num_bytes",
+        "_num_used",
+        "_parent",
         "_prepared",
         "_request_id",
         "_rows",
@@ -77,6 +87,7 @@ class Exchange:
         "replies",
         "route",
         "timing",
+        "trace",
     )
 
     caller: Caller
@@ -97,9 +108,14 @@ class Exchange:
         self._prepared: tuple[float, float] | None = None
         self._body: Body | None = None  # where its rows are guessed by that
         self._rows = 0.0  # of all its inferences
+        self.trace: Trace | None = None  # where it is one of those that are kept
         self._request_id = b""
         self._is_traced = False
         self._has_begun = self._has_failed = self._is_over = False
+        self._is_used = self._is_open = False  # it counts as a request of its tenant; as one that goes on
+        self._num_used = 0  # inferences of it that go on
+        self._num_bytes = 0  # of its body, 0 where its head does not say
+        self._began: float | None = None  # time.time(), where it counts before its first inference does
 
     def __enter__(self) -> Exchange:
         return self
@@ -109,8 +125,14 @@ class Exchange:
             self._claim.release()
         done = perf_counter()
         self._is_over = True
+        if self._is_open:
+            if self._began is not None and not self._is_used and self.inference.usage is not None:
+                self.inference.usage.unanswered(self.caller.tenant, self._num_bytes, self._began)
+            self._leave_usage()
         if self._body is not None and self._body.size and self._rows and self.route is not None:
             self.route.congestion.saw(self._body, self._rows)
+        if self.inference.traces is not None and (self.trace is not None or error is not None):
+            self._end_trace(self.inference.traces, error, done)
         if error is not None:
             self._fail(error, done)
             return
@@ -141,7 +163,7 @@ class Exchange:
     def request_id(self) -> bytes:
         """Of its `traceparent`, or made here; the same however often it is asked."""
         if not self._request_id:
-            self._request_id, self._is_traced = identity(self.headers)
+            self._request_id, self._parent, self._is_traced = identity(self.headers)
         return self._request_id
 
     def authenticate(self, headers: dict[bytes, bytes], scope: str = INFER) -> None:
@@ -151,10 +173,29 @@ class Exchange:
             self.caller = self.inference.access.caller_of(headers)
             self.caller.require(scope)
 
+    def require_quota(self, num_bytes: int, *, is_whole: bool = False) -> None:
+        """Before its body of so many bytes is read, 0 where its head does not say. Raises QuotaExceeded, TooLarge or NotReady.
+
+        One that `is_whole` counts from now on, so that its tenant's quotas are looked at once.
+        """
+        usage = self.inference.usage
+        if usage is None:
+            return
+        self._num_bytes = num_bytes
+        try:
+            if is_whole and num_bytes:
+                self._began = usage.begin(self.caller.tenant, num_bytes)
+                self._is_open = True
+            else:
+                usage.require(self.caller.tenant, num_bytes)
+        except errors.QuotaExceeded:
+            self.inference.congestion.refused(self.arrived)  # so that those that follow are looked at by their heads
+            raise
+
     def claim(self) -> Claim:
         """What it holds of the memory for requests, until the block is left."""
         if self._claim is None:
-            self._claim = self.inference.memory.claim()
+            self._claim = self.inference.memory.claim(self.caller.tenant)
         return self._claim
 
     @property
@@ -191,13 +232,22 @@ class Exchange:
             self._note_refusal(route)
         return refusal
 
+    def is_refused_again(self, route: Route, refusal: Refusal) -> bool:
+        """Whether it is refused as another with the very same head, and from the same caller, was before."""
+        if not self.inference.is_refused_again(refusal, self.arrived):
+            return False
+        self._note_refusal(route)
+        return True
+
     def guess_by(self, body: Body) -> None:
         """What its rows turn out to be says how many bodies like it have."""
         self._body = body
 
-    def refused(self, error: errors.Overloaded) -> None:
-        """Instead of the block: nothing else happens in this exchange."""
+    def refused(self, error: errors.RequestError, path: str) -> None:
+        """Instead of the block: nothing else happens in this exchange. `path` is of HTTP."""
         self._count(self._series, error)
+        if self.inference.traces is not None:
+            self._end_trace(self.inference.traces, error, perf_counter(), path)
 
     def require_room(self, route: Route, body: Body, longest_s: float = inf) -> None:
         """Raises Overloaded where the route is congested and `refusal` says so."""
@@ -230,7 +280,14 @@ class Exchange:
             deadline,
             self.arrived,
             route.destinations[0].series,
+            self.caller.tenant,
         )
+
+    def _leave_usage(self) -> None:
+        """Once it is over: when its inferences are, too, some of which may outlive it."""
+        if self._is_open and not self._num_used and (usage := self.inference.usage) is not None:
+            self._is_open = False
+            usage.left(self.caller.tenant)
 
     def _note_refusal(self, route: Route) -> None:
         now = perf_counter()
@@ -254,22 +311,65 @@ class Exchange:
         request = self._request(route, rows, longest_s, head, chunks, header_length)
         self._rows += rows
         self._has_begun = True
-        _ = self.request_id
+        inference = self.inference
+        decisions, usage, traces = inference.decisions, inference.usage, inference.traces
+        is_sampled = self.request_id < inference.sampled_below  # by the access log or a trace, or by both
         request.is_traced = self._is_traced
-        decisions = self.inference.decisions
+        span = b""
+        if traces is not None and (is_sampled or self._is_traced) and self._is_sampled(traces):
+            span = traces.begin(request, self._request_id, state_of(self.headers) if self._parent else b"")
+        began: float | None = None
+        is_first = not self._is_used
+        size = 0
+        if usage is not None:
+            size = (self._num_bytes if is_first else 0) if self._num_bytes else sum(map(len, chunks))
         try:
-            reply = await self.inference.infer(request, self)
+            if usage is not None:
+                began = self._began if is_first else None
+                if began is None:
+                    began = usage.begin(self.caller.tenant, size, is_first=is_first)
+                self._is_open = self._is_open or is_first
+                self._is_used = True
+                self._num_used += 1
+            reply = await inference.infer(request, self)
         except BaseException as error:
             self._has_failed = True
+            if usage is not None and began is not None:
+                usage.unanswered(self.caller.tenant, size, began, is_first=is_first)
+                self._num_used -= 1
+                if self._is_over:
+                    self._leave_usage()
             outcome = self._count(request.series, error)
-            if request.forecasts or not isinstance(
-                error, errors.Overloaded
-            ):  # or many refusals would leave nothing else to be told
-                decisions.note(self._request_id, request, None, 0.0, 0.0, outcome, str(error))
+            if route.side is not None:
+                route.side.failed(outcome)
+            if is_sampled and decisions.log is not None and decisions.log.takes(self._request_id):
+                decisions.log.note(self._request_id, request, outcome)
+            # Many refusals would leave nothing else to be told.
+            is_kept = bool(request.forecasts) or not isinstance(error, (errors.Overloaded, errors.QuotaExceeded))
+            if is_kept or traces is not None:
+                decision = decisions.note(
+                    self._request_id, request, None, 0.0, 0.0, outcome, str(error), is_kept=is_kept
+                )
+                if span or (traces is not None and outcome in FAILED):
+                    self._keep(Inferred(decision, span, ""))
             if isinstance(error, errors.Overloaded):
                 self._note_refusal(route)
             raise
-        decisions.note(self._request_id, request, reply.destination, reply.began, reply.answered)
+        if usage is not None:
+            usage.answered(self.caller.tenant, size, route, reply.destination, rows, is_first=is_first)
+            self._num_used -= 1
+            if self._is_over:
+                self._leave_usage()
+        decision = decisions.note(self._request_id, request, reply.destination, reply.began, reply.answered)
+        if traces is not None and (
+            span or (abs(decision.answered - decision.finish) > MISPREDICTED_S and traces.is_mispredicted(decision))
+        ):
+            self._keep(Inferred(decision, span, reply.server))
+        if is_sampled and decisions.log is not None and decisions.log.takes(self._request_id):
+            by = reply.destination, reply.reason, reply.began, reply.answered
+            decisions.log.note(self._request_id, request, OUTCOME_OK, by)
+        if route.side is not None:
+            route.side.answered(request, reply)
         self.replies.append(reply)
         if self._is_over:
             self._count_answered(reply, reply.answered)
@@ -382,7 +482,7 @@ class Exchange:
             if receipt:
                 timing = b"server-timing", b"total;dur=%.3f" % ((done - self.arrived) * 1000)
                 receipt = [*receipt, timing]
-            if self._has_begun or isinstance(error, (errors.Overloaded, errors.NotReady)):
+            if self._has_begun or isinstance(error, (errors.Overloaded, errors.NotReady, errors.QuotaExceeded)):
                 receipt = [*receipt, (b"tandem-request-id", self.request_id)]
             error.receipt = receipt
 
@@ -392,20 +492,74 @@ class Exchange:
 
     def _count(self, series: Series, error: BaseException | None) -> str:
         """Returns the outcome."""
-        if isinstance(error, asyncio.CancelledError) and self.inference.closing:
-            outcome = "shed"  # by our own stop, not by the client
-        elif error is None or isinstance(error, errors.RequestError):
-            outcome = OUTCOMES.get(type(error), "client_error")
-        else:
-            outcome = OUTCOMES.get(type(error), "backend_error")
+        outcome = self._outcome(error)
         series.ended(outcome)
+        usage = self.inference.usage
+        if usage is None or outcome not in TENANT_REFUSALS:
+            return outcome
+        if self.caller is not ANYBODY or self.inference.access.table is None:
+            usage.ledger.refused(self.caller.tenant, outcome)
         return outcome
+
+    def _outcome(self, error: BaseException | None) -> str:
+        """Without an answer."""
+        if isinstance(error, asyncio.CancelledError) and self.inference.closing:
+            return "shed"  # by our own stop, not by the client
+        if error is None or isinstance(error, errors.RequestError):
+            return OUTCOMES.get(type(error), "client_error")
+        return OUTCOMES.get(type(error), "backend_error")
+
+    # -- its trace ----------------------------------------------------------------------------------------------------
+
+    def _entry(self, error: BaseException | None, path: str = "") -> Entry:
+        """How it came in, and what it was answered; `path`: of HTTP."""
+        return http_entry(path, error)
+
+    def _is_sampled(self, traces: Traces) -> bool:
+        """Whatever becomes of it: as its sender says, who may be nobody."""
+        request_id = self.request_id  # by which the others are known
+        return self._is_traced or (traces.takes(request_id) and not self._parent)
+
+    def _keep(self, inferred: Inferred) -> None:
+        if self.trace is None:
+            self.trace = Trace()
+        self.trace.inferences.append(inferred)
+
+    def _end_trace(self, traces: Traces, error: BaseException | None, done: float, path: str = "") -> None:
+        trace = self.trace
+        outcome = OUTCOME_OK if error is None else self._outcome(error)
+        is_sampled = self._is_sampled(traces)
+        if not is_sampled:
+            is_failed = outcome in FAILED
+            if (trace is None and not is_failed) or not traces.has_tail_room(done):
+                return
+            kept_by = "error" if is_failed else "misprediction"
+        else:
+            kept_by = "sampled"
+        if trace is None:
+            trace = Trace()
+        trace.id, trace.parent = self.request_id, self._parent
+        trace.state = state_of(self.headers) if trace.parent else b""
+        trace.entry = self._entry(error, path)
+        trace.kept_by, trace.outcome, trace.is_failed = kept_by, outcome, outcome in FAILED
+        if isinstance(error, errors.RequestError):
+            trace.error = errors.HTTP[type(error)][1]
+        elif error is not None:
+            trace.error = outcome
+        trace.tenant = self.caller.tenant
+        trace.model = "" if self.route is None else self.route.name
+        trace.arrived, trace.prepared, trace.done = self.arrived, self._prepared, done
+        traces.add(trace)
+        if error is None:
+            for reply in self.replies:
+                times = reply.began - self.arrived, reply.answered - reply.began, done - self.arrived
+                reply.destination.series.exemplify(self._request_id.decode(), *times)
 
     def _timing(self, done: float) -> bytes:
         """`Server-Timing`: of several inferences until the first was sent, and until the last was answered."""
         arrived, replies = self.arrived, self.replies
         if len(replies) == 1:
-            _, _, _, began, answered = replies[0]
+            _, _, _, began, answered, _ = replies[0]
         else:
             began, answered = min(r.began for r in replies), max(r.answered for r in replies)
         waits = arrived
@@ -421,12 +575,14 @@ class Exchange:
         )
 
 
-def identity(headers: Mapping[bytes, bytes]) -> tuple[bytes, bool]:
-    """The id of a request, 32 hexadecimal digits: its trace's, or else a new one; and whether its sender wants it to be traced."""
+def identity(headers: Mapping[bytes, bytes]) -> tuple[bytes, bytes, bool]:
+    """The id of a request, 32 hexadecimal digits: its trace's, or else a new one; its sender's span, empty where there is none; and
+    whether its sender wants it to be traced.
+    """
     traceparent = headers.get(b"traceparent")
     if traceparent is not None and (match := TRACEPARENT.match(traceparent)):
-        return match[1], int(match[2], 16) % 2 == 1
-    return b"%016x%b" % (next(_numbers) * _SPREAD & _MASK, _END), False
+        return match[1], match[2], match[3] in _SAMPLED
+    return b"%016x%b" % (next(_numbers) * _SPREAD & _MASK, _END), b"", False
 
 
 def rows_of(route: Route, head: bytes) -> float:

@@ -7,6 +7,7 @@ request: measure with `make bench` before adding one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
@@ -16,14 +17,19 @@ from serving.gateway.eager import in_time, own_task
 from serving.gateway.fleet.candidates import Candidates
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import HANG_UP_S
+from serving.gateway.fleet.shared_memory import FROM_BYTES, Placed
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.gateway.metrics import Metrics
+from serving.gateway.request.access_log import AccessLog
 from serving.gateway.request.decisions import Decisions
 from serving.gateway.request.dispatch import RETRY_AFTER_S, Client, Dispatcher, InferRequest, Lease, Refusal
+from serving.gateway.request.parity import Parity
 from serving.gateway.request.query_of_death import QueriesOfDeath
 from serving.gateway.request.request_headers import Headers
 from serving.gateway.request.route import Congestion, Destination, Routes, as_on
+from serving.gateway.request.traces import Traces
 from serving.gateway.request.triton_response import error_of, has_died
+from serving.gateway.request.usage import Usage
 from serving.gateway.triton_words import worded
 from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
@@ -39,6 +45,7 @@ class Reply(NamedTuple):
     answer: Answer
     began: float  # sent to Triton
     answered: float
+    server: str  # its url
 
     @property
     def receipt(self) -> Headers:
@@ -58,12 +65,21 @@ class Inference:
         access: Access,
         limits: LimitSettings,
         memory: Memory,
+        parity: Parity | None = None,
+        usage: Usage | None = None,
+        access_log: AccessLog | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._queries_of_death = QueriesOfDeath()
-        self.decisions = Decisions()
+        self.decisions = Decisions(log=access_log)
+        self.parity = parity
+        self.traces = traces
+        # Ids of requests that are less are some of the sampled ones: one comparison for the others.
+        self.sampled_below = max((it.below for it in (access_log, traces) if it is not None), default=b"")
         self.access = access
+        self.usage = usage
         self.memory = memory  # for what all requests hold
         self.longest_s = limits.upstream_timeout_s  # that any inference may take
         self.routes = Routes(catalogue, candidates, metrics)
@@ -78,6 +94,10 @@ class Inference:
     def refusal(self, request: InferRequest, usual_rows: float, *, keep: bool) -> Refusal | None:
         """`Dispatcher.refusal`."""
         return self._dispatcher.refusal(request, usual_rows, keep=keep)
+
+    def is_refused_again(self, refusal: Refusal, arrived: float) -> bool:
+        """`Dispatcher.is_refused_again`."""
+        return self._dispatcher.is_refused_again(refusal, arrived)
 
     async def infer(self, request: InferRequest, client: Client) -> Reply:
         """The first answer that a living process gave.
@@ -101,14 +121,20 @@ class Inference:
                 num_places += 1
                 server = lease.server
                 target = server.target
-                head = b"%b%b%b" % (lease.destination.start, target.host_header, request.framing)
+                framing, chunks, placed = request.framing, request.chunks, None
+                if request.header_length is not None and sum(map(len, chunks)) >= FROM_BYTES:
+                    placed = await server.shared_memory.place(request.head, chunks, request.deadline)
+                    if placed is not None:
+                        framing, chunks = placed.framing, (placed.body,)
+                head = b"%b%b%b" % (lease.destination.start, target.host_header, framing)
                 try:
                     if request.deadline == request.give_up_at:  # the sweep looks after it
                         is_idle = target.idle and num_places == 1
                         connection = target.idle.pop() if is_idle else await target.connect()
-                        answer = await connection.ask(head, request.chunks, request.give_up_at)
+                        answer = await connection.ask(head, chunks, request.give_up_at, placed)
                     else:
-                        answer = await self._ask_by_deadline(head, request, lease, fresh=num_places > 1)
+                        fresh = num_places > 1
+                        answer = await self._ask_by_deadline(head, chunks, placed, request, lease, fresh=fresh)
                 except Lost as lost:
                     errors.without_frames(lost)
                     lease.lost()
@@ -125,6 +151,9 @@ class Inference:
                         if not lost.silent:
                             self._queries_of_death.died(request, lease)
                     continue
+                if placed is not None and placed.is_unknown(answer):
+                    server.shared_memory.forget()
+                    continue
                 if answer.status != 200 and self._is_away(request, lease, answer):
                     request.tried.append(server)
                     if answer.status == 500:
@@ -138,16 +167,31 @@ class Inference:
                     self._queries_of_death.answered(request)
                 destination = as_on(lease.destination, server) if server.differing else lease.destination
                 request.series = destination.series
-                reply = Reply(destination, lease.reason.encode(), answer, lease.ticket.sent, answered)
+                reply = Reply(destination, lease.reason.encode(), answer, lease.ticket.sent, answered, target.url)
                 if wrong is not None:
                     wrong.receipt = reply.receipt
                     raise wrong
+                if self.parity is not None and not request.route.versioned and self.parity.takes():
+                    variant = server.variants.get(destination.name, destination.decision.variant)
+                    if (
+                        variant.version == destination.decision.variant.version
+                    ):  # no older one, which a document may pin
+                        self.parity.saw(request, destination.pool, variant, server, answer)
                 return reply
         if not died:
             raise errors.NotReady(f"'{request.route.name}' is not ready; try again", retry_after_s=RETRY_AFTER_S)
         raise errors.UpstreamLost(f"the server that worked on this was lost ({died})", retry_after_s=RETRY_AFTER_S)
 
-    async def _ask_by_deadline(self, head: bytes, request: InferRequest, lease: Lease, *, fresh: bool) -> Answer:
+    async def _ask_by_deadline(
+        self,
+        head: bytes,
+        chunks: Sequence[bytes | memoryview],
+        placed: Placed | None,
+        request: InferRequest,
+        lease: Lease,
+        *,
+        fresh: bool,
+    ) -> Answer:
         """Raises DeadlineExpired when the client's time is over; the server works on, and holds its lease until it is done."""
         target = lease.server.target
         left_s = request.deadline - perf_counter()
@@ -162,7 +206,7 @@ class Inference:
                     connection = await target.connect()
         except TimeoutError:
             raise errors.DeadlineExpired("the deadline passed before the request was sent on") from None
-        answer = connection.ask(head, request.chunks, request.give_up_at)
+        answer = connection.ask(head, chunks, request.give_up_at, placed)
         if await in_time(answer, request.deadline - perf_counter()):
             return answer.result()
         connection.give_up_at = min(request.give_up_at, request.deadline + HANG_UP_S)
@@ -186,6 +230,8 @@ class Inference:
             self._queries_of_death.answered(request)
             lease.answered_at = lease.server.answered[lease.destination.name] = perf_counter()
             lease.wrong = None if answer.status == 200 else error_of(answer, request, lease.destination)
+            if self.usage is not None and lease.wrong is None:
+                self.usage.late(request.tenant, request.route, lease.destination, request.rows)
 
     def _gave_up(self, request: InferRequest, lease: Lease) -> None:
         """It has expired, and its server works on, perhaps without an end."""

@@ -21,7 +21,7 @@ ONCE = {
     b"authorization": "Authorization",
     b"x-api-key": "X-API-Key",
 }
-
+TRACESTATE = b"tracestate"  # may come in parts, by W3C's Trace Context
 
 CLASSIFY = "classify"  # a form
 
@@ -35,6 +35,12 @@ class Body(NamedTuple):
     form: str
     size: int
     binary: int = 0
+
+
+def join_lists(by_name: dict[bytes, bytes], headers: Headers) -> None:
+    """Where names came several times: what may come in parts is whole in `by_name`, which else has the last."""
+    if TRACESTATE in by_name:
+        by_name[TRACESTATE] = b",".join(value for name, value in headers if name == TRACESTATE)
 
 
 def declared_size(headers: Mapping[bytes, bytes]) -> int:

@@ -28,7 +28,7 @@ TRACEBACK = re.compile(r"(?:;|,)?\s+At:\s.*", re.DOTALL)  # of a Python backend:
 MAX_EXPLAINED_BYTES = (
     4 * 2**20
 )  # reading so much JSON takes 40 ms, in which nobody else is answered; Triton's own text is told of more
-NO_NUMBERS = (b"NaN", b"Infinity")  # as Triton writes them into JSON
+NAN, INFINITY = NO_NUMBERS = (b"NaN", b"Infinity")  # as Triton writes them into JSON
 # As Triton writes an output that may hold them, up to its first element. These bytes cannot stand inside a JSON string.
 FLOATS = re.compile(
     rb'"name":"((?:[^"\\]|\\.)*)","datatype":"FP(?:32|64)","shape":\[[\d,]*\](?:,"parameters":\{[^{}]*\})?,"data":\['
@@ -38,6 +38,7 @@ DESCRIPTION_BYTES = 16 * 1024  # of an output, before its elements; a guess at w
 # Of an answer's JSON, looked through before others have their turn: in 0.1 to 0.25 ms (AMD EPYC).
 IN_ONE_GO_BYTES = 128 * 1024
 NAME_WITHIN_BYTES = 8 * 2**20  # of an answer, before which only the request's own id may stand, escaped
+UNNAMED_DATATYPE = "invalid datatype for input"  # Triton's words for `float32`; ours name it and those that there are
 DIED = re.compile(rb"Stub process|is not healthy|[Ff]ailed to (?:get|receive) .*stub")
 
 
@@ -50,7 +51,8 @@ def error_of(answer: Answer, request: InferRequest, destination: Destination) ->
     """What a status other than 200 stands for, with a text of ours. A model that is away is told by `infer.py`."""
     name = request.route.name
     text = _text(answer.body, destination.name, name)
-    if answer.status == 500 and request.header_length != 0 and len(request.head) <= MAX_EXPLAINED_BYTES:
+    is_unclear = answer.status == 500 or text.startswith(UNNAMED_DATATYPE)
+    if is_unclear and request.header_length != 0 and len(request.head) <= MAX_EXPLAINED_BYTES:
         mistake = v2.explain(request.head, binary=request.header_length is not None)
         if mistake is not None:
             return mistake
@@ -74,7 +76,8 @@ def client_body(answer: Answer, rename: tuple[bytes, bytes] | None) -> tuple[byt
     """
     _, length, body, _ = answer
     text = body if length is None else body[:length]
-    if not text.isascii() or any(text.find(word) >= 0 for word in NO_NUMBERS):
+    # A byte is found five times as quickly as a word, and most answers have neither.
+    if not text.isascii() or (b"N" in text and NAN in text) or (b"I" in text and INFINITY in text):
         check = _JsonCheck()
         check.feed(text)
         check.finish()

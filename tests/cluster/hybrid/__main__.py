@@ -14,7 +14,7 @@ from serving.errors import EnvironmentFault
 from serving.local.environments import ENGINES, ensure
 from tests.cluster.bed.build import NotBuilt, built
 from tests.cluster.bed.cluster import Bed
-from tests.cluster.hybrid import quick_day
+from tests.cluster.hybrid import quick_day, three_pools
 from tests.cluster.hybrid.alone import NotAlone, go_inside, settle
 from tests.cluster.hybrid.chart import NAMESPACE
 from tests.cluster.hybrid.excused import unexcused
@@ -30,6 +30,9 @@ def main() -> int:
     parser.add_argument(
         "--day-s", type=float, help="plays no story but a day of demand in so many seconds (docs/story.md: 480)"
     )
+    parser.add_argument(
+        "--three-pools", action="store_true", help="plays no story but three pools of different size and price"
+    )
     given = parser.parse_args()
     try:
         programs = built()
@@ -41,14 +44,16 @@ def main() -> int:
             folder.mkdir(parents=True, exist_ok=True)
             settle(folder, NAMESPACE)
             with Bed(programs) as bed:
-                act = Story.play if given.day_s is None else partial(quick_day.play, lasting_s=given.day_s)
+                act = three_pools.play if given.three_pools else Story.play
+                act = act if given.day_s is None else partial(quick_day.play, lasting_s=given.day_s)
                 report = play(bed, folder, lambda line: print(line, flush=True), given.dns_ttl_s, act)
                 (folder / "karpenter.log").write_text(bed.log("karpenter"))
     except (NotBuilt, NotAlone, EnvironmentFault) as error:
         print(f"tandem: {error}", file=sys.stderr)
         return 3
     given.report.write_text(json.dumps(report, indent=1) + "\n")
-    return 1 if report["failed"] or unexcused(report) else 0
+    wrong = three_pools.errors(report) if given.three_pools else unexcused(report)
+    return 1 if report["failed"] or wrong else 0
 
 
 if __name__ == "__main__":

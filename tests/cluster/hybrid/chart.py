@@ -19,7 +19,11 @@ NAMESPACE = "hybrid"
 RELEASE = "tandem"
 CPU, GPU = "emulated-cpu", "emulated-gpu"
 LOW_RPS, HIGH_RPS = 4.0, 28.0  # 0.24 and 1.7 CPU servers: of two carried with room, of two carried and three wanted
-SECONDS_A_ROW = {CPU: 0.06, GPU: 0.02}  # straight: executions gain nothing by being full, so a demand is easy to reckon
+SECONDS_A_ROW = {
+    CPU: 0.06,
+    GPU: 0.02,
+    "emulated-gpu-large": 0.01,
+}  # straight: executions gain nothing by being full, so a demand is easy to reckon
 MAX_ROWS = 32
 PRICE_PER_HOUR = {CPU: 0.3, GPU: 0.05}
 # As measured here, 16 to 19 s of a GPU: a node's boot of 2 s, an image of 1 s, a Triton, a name looked up. Longer than
@@ -57,12 +61,21 @@ TOLERATES: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exis
 
 
 def _pool(name: str, device: str, replicas: tuple[int, int]) -> Object:
+    return _of(device, PRICE_PER_HOUR[name], COLD_START_S[name], replicas)
+
+
+def gpu_pool(price_per_hour: float) -> Object:
+    """Another size."""
+    return _of("gpu", price_per_hour, COLD_START_S[GPU], GPU_REPLICAS)
+
+
+def _of(device: str, price_per_hour: float, cold_start_s: float, replicas: tuple[int, int]) -> Object:
     least, most = replicas
     return {
         "device": device,
         "models": ["digits-fp32"],
-        "pricePerHour": PRICE_PER_HOUR[name],
-        "coldStartS": COLD_START_S[name],
+        "pricePerHour": price_per_hour,
+        "coldStartS": cold_start_s,
         "autoscaling": {
             "enabled": True,
             "by": "scaler",

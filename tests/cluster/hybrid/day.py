@@ -15,7 +15,7 @@ from serving.decisions.prices import HOUR_S
 from serving.decisions.simulate.arrivals import DAY_S, PoissonArrivals, daily
 from serving.decisions.simulate.outcome import Outcome
 from serving.decisions.simulate.run import Draws, simulate
-from serving.decisions.simulate.scenario import POLICIES, ColdStart, Setting, read_scenario
+from serving.decisions.simulate.scenario import POLICIES, ColdStart, PoolSetting, Setting, read_scenario
 from tests.cluster.bed.api import Object
 from tests.cluster.hybrid.chart import EMPTY_S
 from tests.cluster.hybrid.moments import CLAIM, NODE_GONE, NONE_WANTED, WANTED
@@ -47,18 +47,22 @@ def controllers_s(report: Object) -> tuple[float, float]:
 def days(report: Object, scenario: Path, mean_rps: float, swing: float) -> list[Day]:
     before_s, after_s = controllers_s(report)
     setting = read_scenario(scenario)
-    cold = setting.gpu.cold_start
-    later = ColdStart(*(it + before_s for it in (cold.least_s, cold.usual_s, cold.most_s)))
-    setting = replace(setting, gpu=replace(setting.gpu, cold_start=later))
+    setting = replace(setting, pools=tuple(_later(it, before_s) if it.has_gpu else it for it in setting.pools))
     arrivals = PoissonArrivals(daily(mean_rps, swing), DAY_S, lambda number: random.Random(number))
     outcomes = [simulate(setting, it, arrivals, _draws, per_second=PER_SECOND) for it in POLICIES if it.name in ASKED]
     return [_day(it, setting, mean_rps, before_s, after_s + CONSOLIDATE_S) for it in outcomes]
 
 
+def _later(pool: PoolSetting, by_s: float) -> PoolSetting:
+    cold = pool.cold_start
+    return replace(pool, cold_start=ColdStart(*(it + by_s for it in (cold.least_s, cold.usual_s, cold.most_s))))
+
+
 def _day(it: Outcome, setting: Setting, mean_rps: float, before_s: float, after_s: float) -> Day:
     """The simulator pays from the wish to its end; a machine is paid from its purchase to its own."""
     node_hours = it.gpu_hours + it.num_gpu_starts * (after_s - before_s) / HOUR_S  # what is always on has no start
-    cost = node_hours * setting.gpu.price_per_hour + it.cpu_hours * setting.cpu.price_per_hour
+    ((cpu,), (gpu,)) = setting.cpus, setting.gpus
+    cost = node_hours * gpu.price_per_hour + it.cpu_hours * cpu.price_per_hour
     return Day(it.policy, mean_rps, node_hours, it.cpu_hours, cost, it.attainment_ratio, it.num_gpu_starts)
 
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from tests.cluster.bed.api import Object
-from tests.cluster.hybrid import quick_day
-from tests.cluster.hybrid.chart import CPU, GPU, PRICE_PER_HOUR
+from tests.cluster.hybrid import quick_day, three_pools
+from tests.cluster.hybrid.chart import CPU, GPU, HIGH_RPS, LOW_RPS, PRICE_PER_HOUR
 from tests.cluster.hybrid.container import ROOT
 from tests.cluster.hybrid.day import CONSOLIDATE_S, Day, controllers_s, days
 from tests.cluster.hybrid.moments import ENDED, LET_GO, NOTICE_S, NOTICES, TOLD
@@ -31,7 +31,7 @@ What happens when demand rises and falls, on a real control plane with the real 
 says what is real there and what stands in. Nodes are simulated, the GPU pool is [emulated](emulated.md): no time here is a cloud's or a card's. Nobody tells the cluster a number; only the load changes.
 
     python -m tests.cluster.hybrid --report report.json
-    python -m tests.cluster.hybrid.page report.json docs/story.md docs/story.svg --day day.json
+    python -m tests.cluster.hybrid.page report.json docs/story.md docs/story.svg{further}
 
 Seen on {day}, on two cores of a machine that calls its processor {processor}; the run took {seconds:.0f} s and had {requests:,} requests.
 
@@ -109,8 +109,21 @@ Of {requests:,} requests {errors} failed. One that is always on needs no third C
 
 """
 
+THREE_POOLS = """## Three pools of different size and price
 
-def page(report: Object, of_day: list[Day], quick: Object | None = None) -> str:
+    python -m tests.cluster.hybrid --three-pools --report three.json
+
+A run of its own, from a fresh install on which only cards serve the model: no node is bought, the first requests are told that it is not ready, and wake one. Then the CPU pool joins, and only the load is turned: {low:.0f},
+{high:.0f}, {highest:.0f} and {low:.0f} requests a second. The large card does twice what the small one does, at ${large} an hour instead of ${small}; a CPU server costs ${cpu}. Of {requests:,} requests {errors}.
+
+| second | what | s after |
+| --- | --- | --- |
+{steps}
+
+"""
+
+
+def page(report: Object, of_day: list[Day], quick: Object | None = None, three: Object | None = None) -> str:
     before_s, after_s = controllers_s(report)
     bill = spent(report)
     return TEXT.format(
@@ -119,7 +132,8 @@ def page(report: Object, of_day: list[Day], quick: Object | None = None) -> str:
         compared=_compared(measured(report), simulated(report)), before=before_s, after=after_s,
         let_go=_let_go(report), notice=NOTICE_S, gpu_price=PRICE_PER_HOUR[GPU], one=bill.one_s, lasting=bill.lasting_s,
         node=bill.node_s, cost=bill.cost, always=bill.always_cost, saving=_saving(bill.cost, bill.always_cost),
-        quick_day=_quick_day(quick) if quick else "",
+        quick_day=(_quick_day(quick) if quick else "") + (_three_pools(three) if three else ""),
+        further=(" --day day.json" if quick else "") + (" --three-pools three.json" if three else ""),
         hand_overs=" and ".join(f"{it:.1f} s" for it in report["hand_overs_s"]),
         consolidate=CONSOLIDATE_S, days=_days(of_day), verdict=_verdict(of_day),
     )  # fmt: skip
@@ -154,6 +168,21 @@ def _quick_day(report: Object) -> str:
         cpu_price=PRICE_PER_HOUR[CPU], share=it.share, node_hours=it.node_hours, third_hours=it.third_cpu_hours,
         cost=it.cost, always=it.always_cost,
         saving=f"{hours:.0%} fewer GPU node hours. {_saving(it.cost, it.always_cost)}",
+    )  # fmt: skip
+
+
+def _three_pools(report: Object) -> str:
+    at, rows = report["marks"], []
+    for before, after, _ in three_pools.BOUNDS_S:
+        if not rows or before not in {of for _, of, _ in three_pools.BOUNDS_S}:
+            rows.append(f"| {at[before]:.1f} | {before} |  |")
+        rows.append(f"| {at[after]:.1f} | {after} | {at[after] - at[before]:.1f} after '{before}' |")
+    served_s = at[three_pools.SERVED] - report["load_began_s"]
+    late = sum(due_s >= served_s for due_s, *_ in report["errors"])
+    errors = f"{report['all']['errors']} were told so before the first answers, and {late or 'none'} failed after them"
+    return THREE_POOLS.format(
+        low=LOW_RPS, high=HIGH_RPS, highest=three_pools.HIGHEST_RPS, small=PRICE_PER_HOUR[GPU], cpu=PRICE_PER_HOUR[CPU],
+        large=three_pools.PRICE_PER_HOUR, requests=report["all"]["requests"], errors=errors, steps="\n".join(rows),
     )  # fmt: skip
 
 
@@ -222,14 +251,16 @@ def main() -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--day", type=Path, help="report of a run with --day-s")
+    parser.add_argument("--three-pools", type=Path, help="report of a run with --three-pools")
     given = parser.parse_args()
     report = json.loads(given.report.read_text())
     if report["failed"]:
         print(f"tandem: {given.report} is of a run that failed: {report['failed']}", file=sys.stderr)
         return 1
     quick = json.loads(given.day.read_text()) if given.day else None
+    three = json.loads(given.three_pools.read_text()) if given.three_pools else None
     of_day = [it for mean_rps in MEANS_RPS for it in days(report, ROOT / SCENARIO, mean_rps, SWING)]
-    given.page.write_text(page(report, of_day, quick))
+    given.page.write_text(page(report, of_day, quick, three))
     given.picture.write_text(draw(report))
     return 0
 

@@ -83,7 +83,7 @@ def through(arrivals: Arrivals, known: Delays) -> Outcome:
     """What Tandem does, with the run's pools."""
     cpu = _pool(CPU, known.cpu_s, COLD_START_S[CPU])
     gpu = _pool(GPU, SECONDS_A_ROW[GPU], known.ready_s)
-    return simulate(Setting(cpu, gpu, PATIENT_S), POLICIES[0], arrivals, _draws)
+    return simulate(Setting((cpu, gpu), PATIENT_S), POLICIES[0], arrivals, _draws)
 
 
 def _draws() -> Draws:
@@ -95,7 +95,7 @@ def _pool(name: str, seconds_a_row: float, cold_start_s: float) -> PoolSetting:
     least, most = {CPU: CPU_REPLICAS, GPU: GPU_REPLICAS}[name]
     service = Service(Curve(((1, seconds_a_row),)))
     cold_start = ColdStart(cold_start_s, cold_start_s, cold_start_s)
-    return PoolSetting(name, service, PRICE_PER_HOUR[name], least, most, cold_start, first_replicas=least)
+    return PoolSetting(name, service, PRICE_PER_HOUR[name], least, most, cold_start, least, has_gpu=name == GPU)
 
 
 def _at(report: Object) -> dict[str, float]:

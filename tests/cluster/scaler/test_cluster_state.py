@@ -45,6 +45,19 @@ def test_what_pools_were_told_to_run_is_known(tmp_path: Path, monkeypatch: pytes
     assert look.said == []
 
 
+def test_it_counts_the_nodes_that_each_pools_pods_are_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_state, "EVERY_S", 0.01)
+    monkeypatch.setattr(cluster_state, "NODES_S", 0.01)
+    pods = [pod("gpu", name=f"g{i}", node=node) for i, node in enumerate(("a", "a", "b", None))]
+    with answering(200, listing(deployment("cpu"), deployment("gpu")), pods=listing(*pods)) as address:
+        look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
+        wait_until(lambda: look.it.num_nodes == {"cpu": 0, "gpu": 2}, "the nodes are counted")
+    wait_until(lambda: look.it.num_nodes is None, "without an answer nobody knows")
+    with answering(200, b"{}", port=int(address.split(":")[1]), pods=listing(pods[0])):
+        wait_until(lambda: look.it.num_nodes == {"cpu": 0, "gpu": 1}, "they are counted again")
+    look.it.stop()
+
+
 def test_a_pool_without_a_deployment_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(200, listing(deployment("cpu"))) as address:
         look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from serving.cluster.scaler import http_server
 from serving.cluster.scaler.http_server import STUCK_S, HttpServer
-from serving.cluster.scaler.state import Result, ScalerState, Traffic
+from serving.cluster.scaler.state import Bill, Result, ScalerState, Traffic
 from serving.decisions.cold_start import ColdStart, Server
 from serving.decisions.demand import Demand, Gateway, Gateways
 from serving.decisions.scaling import Scaling
@@ -61,6 +61,30 @@ class Bed:
 
     def lines(self) -> set[str]:
         return {line for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")}
+
+
+def test_money_counts_what_is_wanted_or_answers_from_the_first_number_on() -> None:
+    with serving() as (url, state, runner):
+        bed = Bed(url, state, runner)
+        state.bills = {"cpu": Bill(0.5), "gpu": Bill(3.6, servers_per_card=2)}
+
+        def fleet() -> dict[str, dict[str, object]]:
+            return {
+                pool: {name: it[name] for name in ("wanted", "ready", "nodes", "per_hour", "spent")}
+                for pool, it in json.loads(bed.get("/fleet")[1])["pools"].items()
+            }
+
+        unknown = {"wanted": None, "ready": None, "nodes": None, "per_hour": None, "spent": 0.0}
+        assert fleet() == {"cpu": unknown, "gpu": unknown}
+        leaving = {"cpu": Demand(1.5, 0.0, 2), "gpu": Demand(0.0, 0.0, 3)}
+        bed.publish(Result(replace(DECIDED, demands=leaving), nodes={"gpu": 2}))
+        assert fleet()["cpu"] == {"wanted": 2, "ready": 2, "nodes": 0, "per_hour": 1.0, "spent": 0.0}
+        assert fleet()["gpu"] == {"wanted": 0, "ready": 3, "nodes": 2, "per_hour": 7.2, "spent": 0.0}
+        bed.publish(Result(replace(HELD, at=NOW + 1800)))
+        bed.publish(Result(replace(DECIDED, at=NOW + 3600)))
+        bed.publish(Result(replace(DECIDED, at=NOW + 7200)))
+        assert fleet()["cpu"] == {"wanted": 2, "ready": 2, "nodes": None, "per_hour": 1.0, "spent": 2.0}
+        assert fleet()["gpu"] == {"wanted": 0, "ready": 0, "nodes": None, "per_hour": 0.0, "spent": 7.2}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from serving.cluster.scaler import keda
 from serving.cluster.scaler.keda import OPTIONS, ExternalScaler
 from serving.cluster.scaler.state import Result, ScalerState
 from serving.decisions.scaling import Scaling
@@ -210,8 +211,10 @@ def test_a_name_without_end_is_said_again_in_part() -> None:
 
 
 def test_streams_end_well_with_the_scaler_because_keda_comes_back_later_after_an_error(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(keda, "GOODBYE_S", 600.0)
+
     async def main() -> None:
         async with bed() as made:
             made.publish({"cpu": 1, "gpu": 0, "gpu-big": 0})
@@ -220,9 +223,7 @@ def test_streams_end_well_with_the_scaler_because_keda_comes_back_later_after_an
             gone = made.stream(ref(pool="gpu"))
             await gone.read()
             gone.cancel()
-            began = asyncio.get_running_loop().time()
-            await made.server.stop()
-            assert asyncio.get_running_loop().time() - began < 0.9  # nobody is waited for
+            await made.server.stop()  # nobody is waited for
             for stream in streams:
                 assert await stream.read() is grpc.aio.EOF
                 assert await stream.code() is grpc.StatusCode.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ class Store(Client):
         if self.lease is None:
             raise ApiError(self.server, 404, what)
         return self.lease
+
+    def lines(self, path: str, what: str, query: Query) -> Generator[bytes]:
+        raise NotImplementedError
 
     def write(self, method: str, path: str, what: str, body: Object, kind: str = JSON) -> Object:  # noqa: ARG002
         self._answers()

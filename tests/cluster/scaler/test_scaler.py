@@ -244,7 +244,7 @@ def gateways_on(config: Path, ports: list[int]) -> Iterator[list[Running]]:
 def too_much_on(ports: list[int]) -> Iterator[Load]:
     """Clients of each gateway who ask for more than the CPU pool can do, and do not mind when theirs is gone."""
     all_of_it = Load(ports[0], MODEL, FULL)
-    others = [Load(port, MODEL, FULL, all_of_it.answers, stop=all_of_it.stop) for port in ports[1:]]
+    others = [Load(port, MODEL, FULL, answers=all_of_it.answers, stop=all_of_it.stop) for port in ports[1:]]
     threads = [threading.Thread(target=load.client) for load in (all_of_it, *others) for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -13,7 +13,7 @@ import yaml
 
 from serving import cli
 from serving.decisions.profile import Settings
-from serving.local.pool_options import UpConfig, overrides_of, read_pools
+from serving.local.pool_options import UpConfig, for_gateway, overrides_of, read_pools
 from tests.decisions.plan.conftest import Files
 
 
@@ -168,6 +168,20 @@ def test_the_settings_are_read_by_tandem_up_with_all_that_was_planned(plan: Any,
     assert Settings(asked.instances or 0, asked.threads or 0, asked.max_batch or 0, asked.queue_delay_us or 0) == Settings(2, 1, 16, 200)  # fmt: skip
     assert settings.models["digits"].variants == {"cpu": "int8"}
     assert settings.models["digits"].objective.latency_s == 0.02
+    assert told.unstarted().pools["cpu"].price_per_hour == 0.10264  # as `tandem cost` reads it
+
+
+def test_counts_of_tandem_up_are_kept_where_tandem_cost_looks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "tandem.yaml"
+    file.write_text("version: 1\nusage: {place: usage.db}\n")
+    told = UpConfig(file)
+    of_gateway = for_gateway(told.settings(read_pools(("cpu",), has_gpu=False)))
+    assert of_gateway.usage is not None
+    assert of_gateway.usage.place == str(tmp_path / "usage.db")  # a gateway runs in a folder of its own
+    assert told.unstarted().usage is not None
 
 
 def test_buffers_that_were_measured_are_planned_and_the_chart_says_that_it_has_none(

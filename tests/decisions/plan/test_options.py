@@ -11,15 +11,21 @@ from serving.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("20ms", 0.02), ("0.02s", 0.02), ("0.02", 0.02), (" 1.5 s ", 1.5), ("500us", 5e-4), ("3600", 3600), ("1e-05s", 1e-5)]
+    ("text", "value"), [("20ms", 0.02), ("0.02s", 0.02), (" 1.5 s ", 1.5), ("500us", 5e-4), ("3600s", 3600), ("1e-05s", 1e-5)]
 )  # fmt: skip
-def test_a_time_is_one_with_or_without_its_unit(text: str, value: float) -> None:
+def test_a_time_has_its_unit(text: str, value: float) -> None:
     assert seconds(text, "--p99") == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["", "ms", "20 min", "-20ms", "0", "0ms", "3601", "1e4", "nan", "20ms,50ms"])
+@pytest.mark.parametrize("text", ["", "ms", "20 min", "-20ms", "0", "0ms", "3601s", "1e4s", "nan", "20ms,50ms"])
 def test_what_is_no_time_is_refused_with_the_option(text: str) -> None:
     with pytest.raises(UserError, match=r"--p99 .*write 20ms"):
+        seconds(text, "--p99")
+
+
+@pytest.mark.parametrize("text", ["50", "0.02", "1e4"])
+def test_a_time_without_its_unit_is_asked_back(text: str) -> None:
+    with pytest.raises(UserError, match=rf"--p99 .*{text}ms or {text}s"):
         seconds(text, "--p99")
 
 

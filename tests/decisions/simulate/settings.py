@@ -26,24 +26,25 @@ def cpu(servers: int = 4, seconds: float = 0.1, **changes: Any) -> PoolSetting:
 
 def gpu(servers: int = 1, cold_s: float = 100.0, **changes: Any) -> PoolSetting:
     """A hundred requests a second and more, none to begin with."""
-    fields = {
+    fields: dict[str, Any] = {
         "price_per_hour": 1.0,
         "min_replicas": 0,
         "max_replicas": servers,
         "cold_start": ColdStart(cold_s, cold_s, cold_s),
+        "has_gpu": True,
     }
-    service = Service(Curve(((1, 0.005), (16, 0.02))), max_batch=16)
-    return PoolSetting("gpu", service, **{**fields, **changes})
+    fields |= {"name": "gpu", "service": Service(Curve(((1, 0.005), (16, 0.02))), max_batch=16)}
+    return PoolSetting(**{**fields, **changes})
 
 
 def setting(objective_s: float = 1.0, **changes: Any) -> Setting:
+    """`cpu`, `gpu`, `more`: its pools."""
+    pools = (changes.pop("cpu", cpu()), changes.pop("gpu", gpu()), *changes.pop("more", ()))
     fields: dict[str, Any] = {
-        "cpu": cpu(),
-        "gpu": gpu(),
         "wake": ScalingRules(patience_s=0.0, hold_s=0.0),
         "bridge": Rules(settle_s=0.0, ramp_s=0.0),
     }
-    return Setting(objective_s=objective_s, **{**fields, **changes})
+    return Setting(pools, objective_s, **{**fields, **changes})
 
 
 def evenly(rate_rps: float, from_s: float, to_s: float) -> list[float]:

@@ -54,7 +54,9 @@ def test_the_table_has_a_row_for_each_policy_and_says_that_it_is_a_what_if() -> 
     code, text = simulate("--duration", "30")
     assert code == 0
     assert "what-if" in text
-    assert [line.split()[0] for line in text.splitlines()[3:]] == list(SIMULATED)
+    answer, facts_and_table = text.split("\n\n")
+    assert answer.count("\n") == 3
+    assert [line.split()[0] for line in facts_and_table.splitlines()[3:]] == list(SIMULATED)
 
 
 @pytest.mark.thorough
@@ -69,6 +71,7 @@ def test_the_table_says_how_often_traffic_was_handed_over_to_the_gpu() -> None:
 def test_one_object_of_json_has_a_version_and_says_that_it_is_a_what_if() -> None:
     found = outcomes("--duration", "60", "--policy", "tandem", "--policy", "hold")
     assert (found["version"], found["is_what_if"], list(found["policies"])) == (1, True, ["tandem", "hold"])
+    assert "tandem" in found["sentence"]
     row = found["policies"]["tandem"]
     assert row["num_requests"] == row["num_in_time"] + row["num_violations"]
 
@@ -146,6 +149,8 @@ def test_every_option_of_made_arrivals_changes_something(words: tuple[str, ...])
         ((*BURSTS, "--burst-every", "5"), "a burst has at least the usual rate, and ends before the next one begins"),
         (("--picture", "no-such-folder/run.svg"), "--picture: there is no folder no-such-folder"),
         (("--picture", "."), "--picture: . is a folder"),
+        (("--report", "."), "--report: . is a folder"),
+        (("--report", "run.html", "--flow"), "--report is for requests one by one"),
     ],
 )
 def test_what_would_do_nothing_or_be_thrown_away_is_told_before_anything_is_simulated(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from statistics import fmean
 
 import pytest
 
 from serving.decisions.simulate.fixed_pools import FixedPool, replay
+from serving.decisions.simulate.outcome import Tally
+from serving.decisions.simulate.pool import SimulatedPool
+from serving.decisions.simulate.requests import RequestFlow
+from serving.decisions.simulate.scenario import ColdStart, PoolSetting
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 
@@ -63,3 +68,36 @@ def test_noise_stretches_executions() -> None:
     assert slower.latency_p50_s == pytest.approx(1.5 * plain.latency_p50_s, rel=0.05)  # type: ignore[operator]
     with pytest.raises(ValueError, match="draws it"):
         replay([noisy], poisson(10, 60.0), 0.3)
+
+
+@pytest.mark.parametrize("num_gateways", [2, 4])
+def test_several_gateways_do_as_much_as_one_once_they_have_seen_what_the_server_does_for_the_others(
+    num_gateways: int,
+) -> None:
+    pools, load = [FixedPool("gpu", Service(Curve(((1, 0.01), (8, 0.01))), 1, 8), 0.5)], poisson(1600, 8.0)
+    unknown, known = (replay(pools, load, 0.05, num_gateways=num_gateways, begin_s=begin_s) for begin_s in (0.0, 4.0))
+    assert known.goodput_rps == pytest.approx(800, rel=0.05)
+    assert known.num_late <= 0.005 * known.num_in_time
+    assert unknown.num_late > known.num_late
+    assert known.num_requests == sum(at >= 4.0 for at, _ in load)
+    assert known.num_requests == known.num_in_time + known.num_late + known.num_refused + known.num_expired
+
+
+@pytest.mark.parametrize("num_gateways", [2, 4])
+@pytest.mark.parametrize(("points", "rate_rps"), [(((1, 0.06), (32, 1.92)), 28.0), (((1, 0.035), (8, 0.07)), 120.0)])
+def test_a_request_is_demand_for_as_much_however_many_gateways_share_the_servers(
+    num_gateways: int, points: tuple[tuple[int, float], ...], rate_rps: float
+) -> None:
+    """What others send makes answers later, and a gateway learns that: it is no work of its own."""
+    service = Service(Curve(points), 1, points[-1][0])
+    setting = PoolSetting("cpu", service, 1.0, 2, 2, ColdStart(0, 0, 0))
+    pool = SimulatedPool(setting, num_gateways)
+    pool.begin_with(2)
+    flow = RequestFlow([pool], 2.0, Tally(2.0), None)
+    demands_s = []
+    for number, at in enumerate(at for at, _ in poisson(rate_rps, 30.0)):
+        flow.until(at)
+        flow.ask(at, 1, 1, number % num_gateways)
+        if at > 10.0:
+            demands_s.append(pool.candidates[number % num_gateways].service.work_s(1))
+    assert fmean(demands_s) == pytest.approx(service.cost_s(1), rel=0.03)

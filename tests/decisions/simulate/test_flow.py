@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise, product
 from math import inf
 from pathlib import Path
@@ -17,7 +18,7 @@ from serving.cli import cli
 from serving.decisions.demand import Demand
 from serving.decisions.fleet import Supply
 from serving.decisions.prices import HOUR_S
-from serving.decisions.simulate.flow import by_scaler, first_of, flow_of, optimum, play, recommended, regret
+from serving.decisions.simulate.flow import Wanted, by_scaler, first_of, flow_of, optimum, play, recommended, regret
 from serving.decisions.simulate.outcome import SLOT_S
 from serving.decisions.simulate.rivals import KEDA_COOLDOWN_S, KNATIVE_GRACE_S, KNATIVE_STABLE_S, rivals
 from serving.decisions.sizes import Sizes
@@ -68,6 +69,18 @@ def test_no_rule_is_charged_less_than_the_optimum_and_recommended_ones_no_more_t
     assert outcome.charged <= found["tandem"].charged
     again = play("again", flow, SIZES, RULES, by_scaler(SIZES, advised, first), first)
     assert again.charged == outcome.charged
+
+
+def test_changes_of_pools_that_come_and_go_are_counted_and_at_constant_load_nobody_flaps() -> None:
+    flow = flow_of([4.0] * 1800, {"cpu": 1.0, "gpu": 10.0})
+
+    def changes_an_hour(rule: Wanted) -> float:
+        return play("rule", flow, SIZES, RULES, rule, {"cpu": 1, "gpu": 1}).changes_per_hour
+
+    assert changes_an_hour(lambda now, _: {"cpu": int(now) // 60 % 2, "gpu": int(now) // 300 % 2}) == 2 * 6
+    for name, rule in rivals(SIZES, {"cpu": 1, "gpu": 1}, RULES.max_load_ratio).items():
+        assert changes_an_hour(rule) == 0, name
+    assert changes_an_hour(by_scaler(SIZES, RULES, {"cpu": 1, "gpu": 1})) == 0
 
 
 def followed(name: str, *legs: tuple[int, float]) -> list[int]:
@@ -127,12 +140,18 @@ def test_pools_of_several_sizes_are_told_by_a_flow_and_quotas_bound_them(tmp_pat
 def test_what_is_recommended_is_a_block_of_settings(tmp_path: Path) -> None:
     only = {name: it for name, it in THREE.items() if name != "a100"}
     result = simulated(tmp_path, "--recommend", "--rate", "100", pools=only)
-    block = yaml.safe_load(result.stdout.partition("\n\n")[2])
+    block = yaml.safe_load(result.stdout.rpartition("\n\n")[2])
     assert block.keys() == {"scaling"}
     ScalingRules.model_validate(block["scaling"])
 
 
 def test_what_a_flow_cannot_do_is_said(tmp_path: Path) -> None:
-    for words in ((), ("--flow", "--policy", "tandem"), ("--recommend", "--noise", "0.1")):
+    for words in (("--flow", "--policy", "tandem"), ("--recommend", "--noise", "0.1")):
         with pytest.raises(UserError, match=r"flow"):
             simulated(tmp_path, *words)
+
+
+def test_requests_one_by_one_know_any_number_of_pools_too(tmp_path: Path) -> None:
+    result = simulated(tmp_path, "--duration", "60", "--policy", "tandem", "--policy", "gpu-always")
+    (head,) = (line for line in result.stdout.splitlines() if line.startswith("policy "))
+    assert {"cpu h", "l4 h", "a100 h"} <= set(re.split(r" {2,}", head))

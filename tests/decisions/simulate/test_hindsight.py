@@ -15,7 +15,8 @@ from serving.scheduling.prediction import Service
 from tests.decisions.simulate.settings import cpu, evenly, gpu, run, setting
 
 OTHERS = [policy.name for policy in POLICIES if policy.scaler != "oracle"]
-OF = setting(0.5, cpu=cpu(6, min_replicas=1, cold_start=ColdStart(5, 10, 20)), gpu=gpu(2, cold_s=40.0))
+BRIDGE = cpu(6, min_replicas=1, cold_start=ColdStart(5, 10, 20))
+OF = setting(0.5, cpu=BRIDGE, gpu=gpu(2, cold_s=40.0))
 
 
 @pytest.mark.thorough
@@ -56,7 +57,7 @@ def test_it_plans_more_for_a_slot_in_which_a_burst_is_too_short_for_the_mean_to_
 def test_it_plans_cpu_servers_for_what_the_gpu_does_not_answer_in_time() -> None:
     times = [*evenly(25, 0, 100), *evenly(2, 100, 400)]
     slow = Service(Curve(((1, 2.0), (16, 2.1))), max_batch=16)
-    of = replace(OF, gpu=replace(OF.gpu, service=slow))
+    of = setting(0.5, cpu=BRIDGE, gpu=gpu(2, cold_s=40.0, service=slow))
     oracle, tandem = (run(name, times, 400.0, of) for name in ("oracle", "tandem"))
     assert oracle.num_violations <= tandem.num_violations
     assert oracle.cost < 0.9 * tandem.cost  # which keeps its servers for five minutes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ def test_bursts_are_seen_although_a_part_is_looked_at() -> None:
 @pytest.mark.thorough
 def test_noise_is_seen_although_a_part_is_looked_at() -> None:
     generator = random.Random(5)
-    of = replace(SATURATED, cpu=replace(SATURATED.cpu, noise_ratio=0.3))
+    of = setting(0.3, cpu=cpu(4, 0.02, noise_ratio=0.3), gpu=gpu(0))
     whole, part = both("cpu-only", of, made(150.0, 150.0, 4), stretch=lambda cv: max(0.1, generator.gauss(1.0, cv)))
     assert_alike(whole, part)
 

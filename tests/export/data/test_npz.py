@@ -132,7 +132,10 @@ def test_an_input_called_labels_is_an_input(tmp_path: Path) -> None:
         ({"labels": np.array([[0, 1], [2, 3]])}, r"labels: want whole numbers \[n\], n at least 1; got int64 \[2, 2\]"),
         ({"labels": np.array([], np.int64), "image": np.zeros((0, 1, 8, 8), np.float32)}, "n at least 1"),
         ({"labels": np.array(["a", "b", "c", "d"])}, "labels: want whole numbers"),
-        ({"labels": np.array([object()] * 4)}, "cannot be read as npz"),  # a pickle, which would run code
+        (
+            {"labels": np.array([object()] * 4)},
+            r"cannot be read as npz.*numpy\.array\(texts, str\)",
+        ),  # a pickle, which would run code
     ],
 )
 def test_a_file_that_does_not_fit_says_what_it_wants_and_what_it_got(

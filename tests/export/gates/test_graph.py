@@ -253,6 +253,28 @@ def test_answers_that_do_not_depend_on_the_input_are_refused(body: str, says: st
         check_graph("m-fp32", exported(faded))
 
 
+def test_a_detector_that_finds_nothing_in_any_row_is_refused_until_rows_show_something() -> None:
+    """As on noise: `[0]` scores of each input."""
+    rows = EXAMPLE[:, None]
+    found = net(
+        "a = ReduceMax(x, axis) f = Reshape(a, flat) g = Greater(f, k) y = Compress<axis = 0>(f, g)",
+        "(float[1,4] x) => (float[found] y)",
+        k=1000.0,
+        axis=np.array([1]),
+        flat=np.array([-1]),
+    )
+    detector = exported(
+        found,
+        example={"x": rows},
+        inputs=(Tensor("x", "FP32", (1, 4)),),
+        outputs=(Tensor("y", "FP32", (-1,)),),
+        max_batch_size=0,
+    )
+    with pytest.raises(Degenerate, match=r"--data.*--example"):
+        check_graph("m-fp32", detector, inputs={"x": rows})
+    check_graph("m-fp32", detector, inputs={"x": rows * 10_000})
+
+
 def test_small_answers_that_do_depend_on_the_input_pass() -> None:
     small = net("y = Mul(x, tiny)", "(float[batch,4] x) => (float[batch,4] y)", tiny=1e-6)
     check_graph("m-fp32", exported(small))

@@ -530,6 +530,18 @@ X, Y = value("x", FLOAT, ["n", 4]), value("y", FLOAT, ["n", 4])
             id="a type that no client has",
         ),
         pytest.param(
+            graph([node("Relu", ["x"], ["y"])], [value("x", FLOAT, ["n"] + [1] * 64)],
+                  [value("y", FLOAT, ["n"] + [1] * 64)]),
+            "input 'x' has 65 dimensions, and Triton hands over 32 at most",
+            id="more dimensions than arrays have",
+        ),
+        pytest.param(
+            graph([node("Sum", [f"x{i}" for i in range(1025)], ["y"])],
+                  [value(f"x{i}", FLOAT, ["n", 4]) for i in range(1025)], [Y]),
+            "has 1025 inputs, and a request carries 1024 at most",
+            id="more inputs than a request carries",
+        ),
+        pytest.param(
             graph([node("Relu", ["x"], ["y"])], [value("x", FLOAT, None)], [Y]),
             "input 'x' does not say how many dimensions it has",
             id="an input of any rank",

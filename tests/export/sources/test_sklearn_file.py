@@ -487,6 +487,11 @@ def test_raw_text_is_one_input_and_its_words_are_scikit_learns(export: Any, vect
 def test_raw_text_needs_rows(export: Any) -> None:
     with pytest.raises(UserError, match=r"--data or --example.*: text$"):
         export(make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(REVIEWS, [1, 0] * 6))
+    with pytest.raises(UserError, match=r"'text'; .*'features'"):
+        export(
+            make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(REVIEWS, [1, 0] * 6),
+            example={"features": np.array(REVIEWS)},
+        )
 
 
 def test_a_vectorizer_without_a_converter_is_named(export: Any) -> None:

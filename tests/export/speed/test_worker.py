@@ -18,7 +18,14 @@ from onnx import TensorProto, helper, save
 
 from serving.export.speed import EnginePython
 from serving.export.speed.process import SCRIPT, WorkerLost, WorkerProcess, WorkerRefusal
-from serving.export.speed.worker import BF16_FLAGS, Refusal, engine_options, processor_flags, tensorrt_options
+from serving.export.speed.worker import (
+    BF16_FLAGS,
+    Refusal,
+    engine_options,
+    processor_flags,
+    reason_of,
+    tensorrt_options,
+)
 from serving.local.environments import ENGINES
 from serving.measure.machine import has_bf16
 from tests.home import in_users_cache
@@ -106,6 +113,27 @@ def test_a_file_that_is_no_model_is_refused_in_one_line_and_the_worker_goes_on(
         worker.ask(LIMIT_S, "open", **opening(tmp_path / "it.onnx"))
     assert "\n" not in str(refused.value)
     assert worker.ask(LIMIT_S, "open", **opening(fp32_file)) == {}
+
+
+OF_OPENVINO = "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: /onnxruntime/basic_backend.cc:136 BasicBackend(…) "
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            f"{OF_OPENVINO}[OpenVINO-EP] Exception while Loading Network for graph g: Exception from core.cpp:114:\n"
+            "Check '!shape.rank().is_dynamic()' failed at node.cpp:106:\n"
+            "Unexpected: CPU plug-in doesn't support Parameter operation with dynamic rank. Operation name: variable1\n\n\n",
+            "OpenVINO cannot run it: CPU plug-in doesn't support Parameter operation with dynamic rank. Operation name: variable1",
+        ),
+        (f"{OF_OPENVINO}[OpenVINO-EP] No such device", "OpenVINO cannot run it: No such device"),
+        ("the first line\nanother", "the first line"),
+        ("", "ValueError"),
+    ],
+)
+def test_a_refusal_names_its_cause_and_no_place_in_cpp(text: str, cause: str) -> None:
+    assert reason_of(ValueError(text)) == cause
 
 
 def test_an_input_for_which_nothing_can_be_made_up_is_refused(worker: WorkerProcess, tmp_path: Path) -> None:

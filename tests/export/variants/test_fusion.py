@@ -11,7 +11,6 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.transformers import optimizer
 
 from serving.export.speed_nets import bert
 from serving.export.variants import candidates
@@ -184,7 +183,7 @@ def test_a_tool_that_fails_leaves_a_plain_fp16_that_says_so(encoder: bytes, monk
     def failing(*_: object, **__: object) -> None:
         raise RuntimeError("it broke")
 
-    monkeypatch.setattr(optimizer, "optimize_by_fusion", failing)
+    monkeypatch.setattr("onnxruntime.transformers.optimizer.optimize_by_fusion", failing)
     [plain] = candidates("fp16", encoder, None, fuses=True)
     assert plain.fused == {}
     assert plain.not_fused == "it broke"

@@ -76,16 +76,19 @@ def test_an_address_is_told_from_a_name(url: str, host: str, port: int, literal:
 
 
 class Relay:
-    """A server at an address of its own: passes connections on to a Triton. `holds` keeps answers back."""
+    """A server at an address of its own: passes connections on to a Triton. `passes`, cleared, keeps answers to inferences back; polls are
+    answered on, or the server would be taken for silent and sent nothing. `holds_all`: whatever answers come are kept back then."""
 
-    def __init__(self, address: str, port: int, triton: tuple[str, int]) -> None:
+    def __init__(self, address: str, port: int, server: tuple[str, int], *, holds_all: bool = False) -> None:
         self._listener = socket.create_server((address, port))
-        self._triton = triton
+        self._server = server
+        self._holds_all = holds_all
         self.url = f"http://{address}:{port}"
         self.passes = threading.Event()
         self.passes.set()
         self.requests = 0  # inferences that came
         self.open = 0
+        self._counts = threading.Lock()
         self._clients: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -96,23 +99,30 @@ class Relay:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._triton) as server:
+        with client, socket.create_connection(self._server) as server:
             self.open += 1
             self._clients.append(client)
-            back = threading.Thread(target=self._pass_answers, args=(server, client), daemon=True)
+            infers = threading.Event()
+            back = threading.Thread(target=self._pass_answers, args=(server, client, infers), daemon=True)
             back.start()
             with suppress(OSError):
                 while chunk := client.recv(65536):
-                    self.requests += b"/infer HTTP" in chunk
+                    if b"/infer HTTP" in chunk:
+                        infers.set()
+                        with self._counts:
+                            self.requests += 1
+                    elif chunk.startswith((b"GET ", b"POST ")):
+                        infers.clear()
                     server.sendall(chunk)
             self.open -= 1
             shut(server)
             back.join()
 
-    def _pass_answers(self, server: socket.socket, client: socket.socket) -> None:
+    def _pass_answers(self, server: socket.socket, client: socket.socket, infers: threading.Event) -> None:
         with suppress(OSError):
             while chunk := server.recv(65536):
-                self.passes.wait(60)
+                if self._holds_all or infers.is_set():
+                    self.passes.wait(300)
                 client.sendall(chunk)
         shut(client)
 

@@ -101,6 +101,7 @@ def test_a_long_execution_for_another_gateway_is_never_killed(environment: Envir
         assert not triton.program.says(CONTAINED)
 
 
+@pytest.mark.thorough  # a core for a quarter of a minute
 def test_a_model_that_works_long_leaves_the_others_of_its_server_available(
     environment: Environment, tmp_path: Path
 ) -> None:

@@ -9,8 +9,20 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from serving.gateway.fleet.curves import UNKNOWN_SIZE, Facts, Input, Measurement, made_up, measure, read_facts
+from serving.gateway.fleet.curves import (
+    UNKNOWN_SIZE,
+    WAY_S,
+    Facts,
+    Input,
+    Measurement,
+    made_up,
+    measure,
+    mended,
+    read_facts,
+)
 from serving.gateway.fleet.upstream import Answer, Lost
 from serving.scheduling.curve import Curve
 
@@ -36,6 +48,15 @@ def test_facts_are_those_of_the_configuration() -> None:
 
 def test_an_instance_on_each_of_two_cards_counts_twice() -> None:
     assert read_facts(CONFIG | {"instance_group": [{"count": 2, "gpus": [0, 1]}]}).num_instances == 4
+
+
+@pytest.mark.parametrize(("batching", "gathers"), [({}, False), ({"max_queue_delay_microseconds": "2000"}, True)])
+def test_an_instance_that_waits_for_fuller_batches_gathers_what_comes_at_once(
+    batching: dict[str, str], gathers: bool
+) -> None:
+    facts = read_facts(CONFIG | {"dynamic_batching": batching})
+    assert facts.service().full.gathers is gathers
+    assert facts.service(Curve(((1, 0.01), (32, 0.02)))).full.gathers is gathers
 
 
 def test_a_model_without_a_batch_takes_one_row() -> None:
@@ -193,6 +214,43 @@ def test_what_was_not_run_because_it_takes_long_batches_as_far_as_was_seen() -> 
 )
 def test_rows_of_any_length_are_measured_at_a_usual_one(facts: Facts, length: int) -> None:
     assert facts.usual_length == length
+
+
+QUIET = Curve(((1, 0.010), (8, 0.040), (64, 0.300)))
+
+
+def test_a_curve_that_was_measured_in_a_crowd_is_mended_by_what_executions_took() -> None:
+    crowded = QUIET.scaled(30.0)
+    curve = mended(crowded, {8: (4, 4 * 0.040), 4: (2, 2 * 0.022)})
+    assert curve is not None
+    assert [rows for rows, _ in curve.points] == [4, 8, 64]
+    assert curve.seconds(4) == pytest.approx(0.022 + WAY_S)
+    assert curve.seconds(8) == pytest.approx(0.040 + WAY_S)
+    assert curve.seconds(64) == pytest.approx(0.300, rel=0.1)  # as many times less
+
+
+@pytest.mark.parametrize(
+    "took",
+    [
+        {},
+        {8: (2, 2 * 0.001)},  # too few to tell
+        {8: (9, 9 * 0.030)},  # an hour of less noise
+        {1: (9, 9 * 0.005), 8: (9, 9 * 0.037)},  # the way there and back is in the curve alone
+        {8: (9, 9 * 0.090)},  # what others compute meanwhile is no mistake of the curve
+    ],
+)
+def test_a_curve_that_is_about_right_stays(took: dict[int, tuple[int, float]]) -> None:
+    assert mended(QUIET, took) is None
+
+
+@given(
+    old=st.tuples(st.floats(0.001, 9), st.floats(0.001, 9)),
+    took=st.dictionaries(st.integers(1, 16), st.tuples(st.integers(1, 9), st.floats(0.0001, 9))),
+)
+def test_what_is_mended_is_a_curve_that_stays(old: tuple[float, float], took: dict[int, tuple[int, float]]) -> None:
+    curve = mended(Curve(((1, min(old)), (8, max(old)))), took)
+    if curve is not None:
+        assert mended(curve, took) is None
 
 
 @pytest.mark.parametrize(

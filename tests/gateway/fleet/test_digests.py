@@ -66,6 +66,7 @@ def test_of_two_real_tritons_with_different_files_one_gets_the_requests_until_it
     assert chosen == min(digests)  # by a gateway without a past
     assert receipts(gateway) == receipts(gateway, "digits") == {chosen}
     assert f"{GAUGE} 1.0" in gateway.ask("/metrics").body.decode()
+    gateway.program.wait_for("differ in digits-fp32")
     assert sum("differ in digits-fp32" in line for line in gateway.program.lines()) == 1
 
     tritons[digests.index(chosen)].end()

@@ -30,6 +30,7 @@ class Load:
     port: int
     model: str
     body: bytes = SAMPLE
+    pause_s: float = 0.002  # between its requests, or clients keep all cores busy
     answers: list[tuple[int, str, str]] = field(default_factory=list)  # status, Tandem-Error, Retry-After
     lost: list[str] = field(default_factory=list)  # a request was sent and no whole answer came
     refused: int = 0
@@ -51,6 +52,7 @@ class Load:
                 answer.read()
                 headers = answer.headers
                 self.answers.append((answer.status, headers.get("Tandem-Error", ""), headers.get("Retry-After", "")))
+                self.stop.wait(self.pause_s)
             except (OSError, http.client.HTTPException) as error:
                 self.lost.append(repr(error))
                 connection.close()

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from serving.local.environments import Environment
-from serving.local.processes import stubs_of
+from serving.local.processes import stat, stubs_of
 from tests.gateway.conftest import SAMPLE, Running, emulated_triton, gateway_before
 from tests.gateway.fleet.test_faults import server_of
 from tests.local.harness import Program, wait_until
@@ -101,16 +101,25 @@ def open_load(port: int, rate_rps: float = RATE_RPS) -> Iterator[Open]:
 def stopped(triton: Program) -> Iterator[float]:
     """It stands still with all that belongs to it, from the moment that is told."""
     server = server_of(triton)
-    pids = [triton.pid, server, *(stub.pid for stub in stubs_of(server))]
+    stubs = [stub.pid for stub in stubs_of(server)]
     at = time.monotonic()
-    for pid in pids:
+    for pid in (triton.pid, server, *stubs):
         os.kill(pid, signal.SIGSTOP)
     try:
         yield at
     finally:
-        # A Triton that goes on before its models' processes takes them for dead, and may die of it.
-        for pid in reversed(pids):
+        # A Triton that goes on before its models' processes takes them for dead, and may die of it. On a busy machine that takes a while.
+        for pid in stubs:
             os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: all(map(sleeps, stubs)), "the models' processes go on")
+        for pid in (server, triton.pid):
+            os.kill(pid, signal.SIGCONT)
+
+
+def sleeps(pid: int) -> bool:
+    """All its threads have done what they had to do."""
+    tasks = Path(f"/proc/{pid}/task")
+    return all((found := stat(int(task.name), tasks)) is None or found.state not in "RT" for task in tasks.glob("*"))
 
 
 class Seen(NamedTuple):
@@ -192,12 +201,16 @@ def test_requests_do_not_wait_for_a_triton_that_stands_still(
 def test_short_pauses_are_waited_for(environment: Environment, tmp_path: Path) -> None:
     with two_pools(tmp_path) as (gateway, tritons):
         with open_load(gateway.port) as load:
-            for _ in range(4):
-                with stopped(tritons[0]):
+            num_short = 0
+            while num_short < 4:
+                before = num_given_up(gateway)
+                with stopped(tritons[0]) as at:
                     time.sleep(0.9)
-                    goes_on = time.monotonic()
+                goes_on = time.monotonic()
                 wait_until(lambda since=goes_on: load.answers_from(CHEAP, since), "it answers")
-        assert num_given_up(gateway) == 0
+                if goes_on - at < 1.1:  # or this machine made it a long one
+                    num_short += 1
+                    assert num_given_up(gateway) == before
     assert {(row.status, row.is_own) for row in load.rows} == {(200, True)}
     assert not load.lost
 
@@ -237,7 +250,7 @@ def test_where_nobody_else_answers_a_pause_of_some_seconds_costs_no_request(
             wait_until(lambda: gateway.infer(SAMPLE, "digits-fp32").status == 200, "it is seen")
             with open_load(gateway.port) as load:
                 with stopped(triton):
-                    time.sleep(4)
+                    time.sleep(3)  # longer than a server may be silent beside others, and 2 s less than a poll waits
                 time.sleep(1)
             assert num_given_up(gateway) == 0
     assert {(row.status, row.is_own) for row in load.rows} == {(200, True)}

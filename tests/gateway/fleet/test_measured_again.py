@@ -92,3 +92,40 @@ def test_what_was_measured_a_moment_ago_is_not_measured_again_for_every_refusal(
             assert triton.asked == before
 
     asyncio.run(run())
+
+
+def test_a_model_that_was_measured_in_a_crowd_is_taken_for_what_its_server_says_of_executions() -> None:
+    """A gateway that starts beside a busy Triton, and has work there all the time itself: it never has nothing to do."""
+    slow = Busy()
+
+    async def run() -> None:
+        async with gateway_of({"cpu": [triton := OddTriton(slow, statistics=statistics(0))]}) as gateway:
+            assert gateway.candidates.of("cpu", "m-fp32").service.curve.seconds(1) >= slow.seconds
+            slow.seconds = 9.0
+            waiting = asyncio.create_task(ask(gateway))
+            asked = triton.asked_for_statistics
+            await until(lambda: triton.asked_for_statistics > asked + 1, "it was asked what it did before")
+            triton.statistics = statistics(9)
+            await until(
+                lambda: gateway.candidates.of("cpu", "m-fp32").service.curve.seconds(1) < 0.02, "what it says is taken"
+            )
+            waiting.cancel()
+
+    asyncio.run(run())
+
+
+def statistics(num: int) -> tuple[int, dict[str, Any]]:
+    """Of so many executions of 10 ms, of one row each."""
+    row = {
+        "name": "m-fp32",
+        "inference_stats": {"success": {"count": num, "ns": 1}, "queue": {"count": num, "ns": 0}},
+        "batch_stats": [
+            {
+                "batch_size": 1,
+                "compute_input": {"count": num, "ns": 0},
+                "compute_infer": {"count": num, "ns": num * 10_000_000},
+                "compute_output": {"count": num, "ns": 0},
+            }
+        ],
+    }
+    return 200, {"model_stats": [row]}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
+from typing import Any
 
 import pytest
 
 from serving.gateway.app import Gateway
 from serving.gateway.request import route
+from serving.scheduling.bridge import Demand
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
@@ -57,6 +59,39 @@ def test_demand_that_some_of_several_pools_may_answer_is_told_apart() -> None:
             for pool in ("cpu", "gpu"):
                 both = gateway.candidates.shared_demands["cpu,gpu"][pool].replicas(perf_counter())
                 assert both == pytest.approx(demand(gateway, pool)[0], rel=0.01)
+
+    asyncio.run(run())
+
+
+class Leaving(OddTriton):
+    """Ends its connections once it has gone."""
+
+    has_gone = False
+
+    async def _answer(self, path: str, body: bytes) -> tuple[int, Any]:
+        if self.has_gone:
+            raise ConnectionError
+        return await super()._answer(path, body)
+
+
+def test_a_request_for_what_only_a_cold_pool_serves_is_demand_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = Demand.note
+    noted: list[Demand] = []
+
+    def noting(demand: Demand, now: float, cost_s: float) -> None:
+        noted.append(demand)
+        note(demand, now, cost_s)
+
+    async def run() -> None:
+        gpu = Leaving(kind="KIND_GPU", models=["n-fp32"])
+        async with gateway_of({"cpu": [OddTriton()], "gpu": [gpu]}) as gateway:
+            gpu.has_gone = True
+            gpu.close()
+            await until(lambda: gateway.catalogue.sleeping("n"), "it is known to be away")
+            monkeypatch.setattr(Demand, "note", noting)
+            for number in (1, 2):
+                assert (await ask(gateway, model="n")).status == 503
+                assert [demand is gateway.candidates.demands["gpu"] for demand in noted].count(True) == number
 
     asyncio.run(run())
 

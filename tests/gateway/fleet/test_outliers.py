@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from serving.local.environments import Environment
-from serving.local.processes import stubs_of
 from tests.gateway.conftest import SAMPLE, Running, emulated_triton, gateway_before
 from tests.gateway.fleet.test_faults import load_on, server_of
+from tests.gateway.fleet.test_liveness import stopped
 from tests.local.harness import LIMIT_S, Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton, pytest.mark.campaigns]  # servers that fail or wait under load
@@ -91,20 +91,13 @@ def test_where_one_is_idle_a_slow_server_gets_next_to_nothing(three: Three) -> N
 @pytest.mark.parametrize("three", [WELL], indirect=True)
 def test_a_server_that_stands_still_is_left_out_and_comes_back_when_it_goes_on(three: Three) -> None:
     [ill, *well] = three.tritons
-    server = server_of(three.tritons[ill])
     with load_on(three.gateway.port, MODEL, clients=9) as load:
         wait_until(lambda: three.inferences(ill) > 5, "it works")
-        pids = [three.tritons[ill].pid, server, *(stub.pid for stub in stubs_of(server))]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(three.tritons[ill]):
             wait_until(lambda: three.servers()[ill]["health"] != "well", "it is left out")
             good = load.count(200)
             wait_until(lambda: load.count(200) > good + 50, "the others answer")
-            assert all(three.servers()[url]["health"] == "well" for url in well)
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: [three.servers()[url]["health"] for url in well] == ["well", "well"], "these are well")
         wait_until(three.all_serve, "it is as good as the others")
         before = three.inferences(ill)
         wait_until(lambda: three.inferences(ill) > before + 20, "it works again")

@@ -11,6 +11,7 @@ import pytest
 import uvloop
 
 from serving.gateway.fleet.upstream import Answer, Connection, Lost, Target
+from tests.gateway.odd_triton import OddTriton, gateway_of, until
 
 HEAD, LATER = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n", 30.0
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -38,7 +39,7 @@ def with_peer(peer: Peer, work: Callable[[Target], Awaitable[None]]) -> None:
         try:
             await work(target)
         finally:
-            target.close_idle()
+            target.close()
             server.close()
             for task in tasks:
                 task.cancel()
@@ -202,6 +203,41 @@ def test_a_client_that_stops_waiting_leaves_a_connection_that_is_used_again() ->
         assert await ask(target) == Answer(200, None, b"{}")
 
     with_peer(peer, work)
+
+
+def test_whoever_stops_leaves_no_connection_open_and_nobody_waiting() -> None:
+    asked, closed = asyncio.Queue[None](), asyncio.Queue[bytes]()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await until_request(reader)
+        asked.put_nowait(None)
+        closed.put_nowait(await reader.read())
+
+    async def work(target: Target) -> None:
+        waiting, cancelled = asyncio.ensure_future(ask(target)), asyncio.ensure_future(ask(target))
+        for _ in range(2):
+            await asked.get()
+        cancelled.cancel()  # as a poll of a server is when the gateway stops
+        await asyncio.sleep(0)
+        target.close()
+        async with asyncio.timeout(30):
+            with pytest.raises(Lost):
+                await waiting
+            assert [await closed.get() for _ in range(2)] == [b"", b""]
+
+    with_peer(silent, work)
+
+
+def test_a_gateway_that_stops_while_it_asks_a_server_what_it_serves_closes_that_connection() -> None:
+    async def run() -> None:
+        async with gateway_of({"cpu": [OddTriton(hangs=True)]}, seen=False) as gateway:
+            target = gateway.catalogue.pools["cpu"][0].target
+            await until(lambda: bool(target.busy), "it is asked")
+            [connection] = target.busy
+        assert connection.transport.is_closing()
+        assert not target.busy
+
+    asyncio.run(run())
 
 
 def test_a_large_body_goes_out_whole() -> None:

@@ -14,8 +14,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.ports import free_ports
-from tests.gateway.conftest import Running, gateway_before
-from tests.local.harness import Served, wait_until
+from tests.gateway.conftest import Running, gateway_before, wait_for_model
+from tests.local.harness import Served
 
 
 @dataclass
@@ -48,7 +48,7 @@ def speaking_before(folder: Path, pools: Mapping[str, list[str]], *more: str, **
 def speaking(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
     pools = {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
     with speaking_before(tmp_path_factory.mktemp("speaking"), pools) as both:
-        wait_until(lambda: b"types.any" in both.running.ask("/v2/repository/index", b"").body, "both pools are seen")
+        wait_for_model(both.running, kinds)
         yield both
 
 

@@ -28,11 +28,11 @@ class Connection:
         self.headers = b""  # the last block
         self.is_open = True
 
-    def begin(self, path: str) -> int:
+    def begin(self, path: str, **metadata: str) -> int:
         """The stream of a new RPC."""
         stream, self._next = self._next, self._next + 2
         fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost"}
-        fields |= {"content-type": "application/grpc", "te": "trailers"}
+        fields |= {"content-type": "application/grpc", "te": "trailers", **metadata}
         block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields.items())
         self._windows[stream] = self._initial
         self._send(_frame(HEADERS, END_HEADERS, stream, block))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from serving.protocol import http2
 from serving.protocol.http2 import Piece
 from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
+from tests.gateway.odd_triton import until
 from tests.protocol.test_http2 import HEAD, HELLO, block, frame
 
 MESSAGE_BYTES = 60_000
@@ -102,6 +104,32 @@ def test_an_rpc_that_ends_before_its_task_began_gives_its_memory_back(timeout: l
     assert asyncio.run(run()) == 0
 
 
+def test_a_large_message_is_put_together_as_it_came_and_counts_by_the_pages_that_it_takes() -> None:
+    content = random.Random(0).randbytes(3 * 2**20)
+    got: list[bytes] = []
+
+    async def kept(message: bytes, _: Rpc) -> Sequence[Piece]:
+        got.append(bytes(message))
+        return (b"answer",)
+
+    async def run() -> dict[int, int]:
+        here = listener(kept)
+        connection = connected(here)
+        connection.data_received(begun("/unary", 1))
+        whole, held = b"\0" + len(content).to_bytes(4) + content, {}
+        for at in range(0, len(whole), 16_000):
+            connection.data_received(frame(http2.DATA, at + 16_000 >= len(whole), 1, whole[at : at + 16_000]))
+            held[at + 16_000 - 5] = here.memory.held  # by how much of it has come
+        await until(lambda: got and not here.memory.held, "it was read, and its memory is free")
+        return held
+
+    held = asyncio.run(run())
+    assert got == [content]
+    assert {came: it for came, it in held.items() if came <= 2**20} == {c: c for c in held if c <= 2**20}
+    assert {it for came, it in held.items() if 2**20 < came <= 2 * 2**20} == {2 * 2**20}
+    assert {it for came, it in held.items() if 2 * 2**20 < came < len(content)} == {len(content)}
+
+
 def test_messages_that_wait_for_a_client_to_take_its_answers_are_counted_and_go_with_their_rpcs() -> None:
     async def large(content: bytes, _: Rpc) -> Sequence[Piece]:
         return (bytes(5 * 2**20),)
@@ -136,16 +164,26 @@ def test_who_hardly_takes_an_answer_is_cut_off(
         return (bytes(2**20),)
 
     async def run() -> bool:
+        now_s, loop = 0.0, asyncio.get_running_loop()
+        loop.time = lambda: now_s  # type: ignore[method-assign]  # a busy machine's would pass by itself
         here = listener(long)
         connection = connected(here)
         aborted = asyncio.Event()
         assert isinstance(connection._transport, Wire)
         connection._transport.abort = aborted.set  # type: ignore[method-assign]
-        await asyncio.sleep(0.5)  # nothing is there to be taken, however long
+
+        async def wait_a_look() -> None:
+            nonlocal now_s
+            now_s += 0.05
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+        for _ in range(10):  # nothing is there to be taken, however long
+            await wait_a_look()
         assert not aborted.is_set()
         connection.data_received(begun("/unary", 1) + sent(1, message(10)))
         for _ in range(20):  # a second
-            await asyncio.sleep(0.05)
+            await wait_a_look()
             if taken_bytes:
                 grants = (frame(http2.WINDOW_UPDATE, 0, on, taken_bytes.to_bytes(4)) for on in (0, 1))
                 connection.data_received(b"".join(grants))

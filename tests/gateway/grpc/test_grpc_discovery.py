@@ -15,7 +15,7 @@ from serving.gateway.grpc.health import MAX_WATCHERS
 from serving.protocol.grpc_descriptors import HEALTH, REFLECTION, message
 from tests.gateway.grpc.conftest import Speaking, refused, speaking_before
 from tests.gateway.test_keys import write_keys
-from tests.local.harness import Served, wait_until
+from tests.local.harness import LIMIT_S, Served, wait_until
 
 SERVICE = "inference.GRPCInferenceService"
 RESPONSE = message(HEALTH, "HealthCheckResponse")
@@ -146,7 +146,7 @@ def test_reflection_wants_the_key_of_metadata_and_a_watch_none(kinds: Served, tm
 
 @pytest.mark.triton
 def test_who_watches_hears_of_a_stop_and_is_not_waited_for(kinds: Served, tmp_path: Path) -> None:
-    with speaking_before(tmp_path, {"cpu": [f"http://{kinds.url}"]}) as both:
+    with speaking_before(tmp_path, {"cpu": [f"http://{kinds.url}"]}, limits={"drain_s": 600}) as both:
         with grpc.insecure_channel(both.url) as channel:
             whole, one, unknown = (watched(channel, name) for name in ("", SERVICE, "other"))
             assert [next(answers).status for answers in (whole, one, unknown)] == [1, 1, 3]
@@ -159,7 +159,7 @@ def test_who_watches_hears_of_a_stop_and_is_not_waited_for(kinds: Served, tmp_pa
                 list(unknown)
             with pytest.raises(grpc.RpcError):
                 list(one)
-        assert both.running.program.process.wait(9) == 0  # less than the time that it would give to what is in flight
+        assert both.running.program.process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.triton

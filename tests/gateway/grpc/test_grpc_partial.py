@@ -11,6 +11,7 @@ from queue import Queue
 import grpc  # type: ignore[import-untyped]
 import pytest
 
+from tests.gateway.conftest import wait_for_model
 from tests.gateway.grpc.conftest import Speaking, double, refused, speaking_before
 from tests.gateway.grpc.http2 import Connection
 from tests.gateway.http.test_bounds import MIB, peak_bytes
@@ -36,7 +37,7 @@ def short(kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         "max_connections_per_client": MAX_CONNECTIONS,
     }
     with speaking_before(tmp_path_factory.mktemp("short"), {"kinds": [f"http://{kinds.url}"]}, limits=limits) as both:
-        wait_until(lambda: b"double.any" in both.running.ask("/v2/repository/index", b"").body, "the pool is seen")
+        wait_for_model(both.running, kinds)
         yield both
 
 

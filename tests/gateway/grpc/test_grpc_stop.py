@@ -11,8 +11,9 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.gateway.conftest import wait_for_model
 from tests.gateway.grpc.conftest import Speaking, double, speaking_before
-from tests.local.harness import Served, wait_until
+from tests.local.harness import Served
 
 NUM_CLIENTS = 20
 BEFORE_STOP = 500  # answers
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.triton
 def test_a_stop_cuts_no_rpc_off(kinds: Served, tmp_path: Path) -> None:
     """All that comes is answered until clients have gone; who comes anew is refused, and may ask another gateway."""
     with speaking_before(tmp_path, {"kinds": [f"http://{kinds.url}"]}) as both:
-        wait_until(lambda: b"double.any" in both.running.ask("/v2/repository/index", b"").body, "its models are seen")
+        wait_for_model(both.running, kinds)
         said = asyncio.run(busy(both))
     assert set(said) == {"OK", "UNAVAILABLE"}
     assert said["OK"] >= BEFORE_STOP

@@ -10,6 +10,8 @@ import pytest
 from serving.gateway.fleet.variants import NotRoutable, read_variant
 from serving.gateway.http.compression import decompress
 from serving.gateway.metrics import Histogram, Metrics, PoolGauge
+from serving.gateway.request.route import receipt_headers
+from serving.scheduling.routing import Decision
 
 
 def config(**change: Any) -> dict[str, Any]:
@@ -40,6 +42,14 @@ def test_a_gated_variant_on_its_pools_device_is_routable() -> None:
     assert emulated.device == 'emulated-t4; name="A CPU"'
     gpu = config(instance_group=[{"kind": "KIND_GPU", "gpus": [0]}])
     assert read_variant(gpu, "gpu").device == "gpu"
+
+
+@pytest.mark.parametrize(("told", "sent"), [("INT8 3, FP32 1", b"INT8 3, FP32 1"), (None, b"unmeasured")])
+def test_a_receipt_tells_the_types_that_were_seen_to_compute(told: str | None, sent: bytes) -> None:
+    variant = read_variant(config(parameters={"tandem_dtype": told, "tandem_digest_1": "cd"}), "cpu")
+    assert dict(receipt_headers(Decision("cpu", variant, "")))[b"tandem-dtype"] == sent
+    earlier = dict(receipt_headers(Decision("cpu", variant.at("1"), "")))  # another file, of which nothing was seen
+    assert (earlier[b"tandem-model-digest"], earlier[b"tandem-dtype"]) == (b"sha256:cd", b"unmeasured")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +101,7 @@ def test_whatever_no_gate_allows_here_is_not_routable_and_says_why(
 )
 def test_a_histogram_counts_in_the_first_bucket_that_holds_the_value(value_s: float, bound: str) -> None:
     histogram = Histogram()
-    histogram.observe(value_s)
+    histogram.observe([value_s])
     rows = [line for line in histogram.lines("a", 'pool="cpu"').splitlines() if "_bucket" in line]
     assert next(line for line in rows if line.endswith(" 1.0")) == f'a_bucket{{le="{bound}",pool="cpu"}} 1.0'
     assert rows[-1] == 'a_bucket{le="+Inf",pool="cpu"} 1.0'

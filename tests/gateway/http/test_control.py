@@ -56,6 +56,27 @@ def test_errors_have_the_bodies_that_v2_clients_read(gateway: Running, path: str
 
 
 @pytest.mark.triton
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/admin/decisions?limti=3", 400, "'limit'"),
+        ("/admin/decisions?limit=3&limit=4", 400, "more than once"),
+        ("/admin/decisions?limit=3&id=", 200, ""),
+        ("/admin/status?pool=cpu", 400, "it takes none"),
+        ("/admin/cost?form=csv", 400, "by, since"),
+        ("/v2/models/digits?trace=1", 200, ""),  # as with Triton: what a proxy wanted
+        ("/v1/models?api-version=2024-06-01", 200, ""),
+        ("/health/ready?probe=1", 200, ""),
+    ],
+)
+def test_a_query_parameter_that_nobody_knows_is_an_error_where_the_path_is_tandems_own(
+    gateway: Running, path: str, status: int, told: str
+) -> None:
+    reply = gateway.ask(path)
+    assert (reply.status, told.encode() in reply.body) == (status, True)
+
+
+@pytest.mark.triton
 def test_a_variants_own_name_never_shows_under_the_public_one(gateway: Running) -> None:
     for path in ("/v2/models/digits", "/v2/models/digits/config", "/v2/models/digits/stats"):
         reply = gateway.ask(path)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from gzip import compress
 from itertools import pairwise
 from typing import Any
@@ -17,13 +19,18 @@ import uvloop
 
 from scripts.trace_walk import Walk
 from serving.gateway.access import table_of
+from serving.gateway.fleet import liveness
 from serving.gateway.request import dispatch, route
+from serving.gateway.request.usage import Usage
 from serving.keys.key import ADMIN, Key, digest_of, id_of, make_text
 from serving.keys.key import INFER as MAY_INFER
 from serving.scheduling.bridge import Demand
+from serving.scheduling.choice import retry_after_s
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
-from tests.gateway.odd_triton import BODY, ask, until
+from serving.usage.ledger import BYTES, Limit, Quotas
+from serving.usage.stores import ProcessUsage
+from tests.gateway.odd_triton import BODY, LIMIT_S, ask, until
 from tests.gateway.wire import HOST, INFER, Answer, Wire, answers_in, request, wire
 
 TAKES_S = 0.001
@@ -66,6 +73,9 @@ async def crowded(**settings: Any) -> AsyncIterator[tuple[Wire, Callable[[], Awa
 def _whatever_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "CONGESTED_S", 3600.0)
     monkeypatch.setattr(dispatch, "KEPT_RATIO", 1.0)
+    monkeypatch.setattr(
+        liveness, "SILENT_S", 3600.0
+    )  # where this process stands still, the server that it runs does, too
 
 
 def said(*pieces: bytes, pause_s: float = 0.0, **settings: Any) -> list[Answer]:
@@ -144,7 +154,7 @@ async def connected(here: Wire) -> AsyncIterator[Callable[[bytes], Awaitable[Ans
         [answer] = answers_in(head + await reader.readexactly(size))
         return answer
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         yield ask_for
     writer.close()
 
@@ -186,6 +196,40 @@ def test_a_head_that_comes_again_is_let_in_as_soon_as_there_is_room_and_told_wha
             return [answer.status for answer in [*told, await ask_for(one), await ask_for(request(b"{", HURRIED))]]
 
     assert uvloop.run(run()) == [503, 503, 503, 401, 503, 503, 503, 200, 400]
+
+
+def test_when_to_come_again_is_found_out_anew_where_something_changed_and_a_part_of_the_wait_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[float] = []
+
+    def counted(now: float, *given: Any, **more: Any) -> float | None:
+        found.append(now)
+        return retry_after_s(now, *given, **more)
+
+    def is_more(here: Wire, num: int) -> bool:
+        return here.gateway.dispatcher.num_waiting("cpu") > num
+
+    async def run() -> list[int]:
+        async with crowded() as (here, leave), connected(here) as ask_for:
+            num_found, waits_ms, more = [], [], []
+            for same_ratio in (1.0, 1.0, 0.0):
+                monkeypatch.setattr(dispatch, "SAME_RATIO", same_ratio)
+                num_waiting = here.gateway.dispatcher.num_waiting("cpu")
+                more.append(asyncio.create_task(ask(here.gateway, **{"tandem-priority": "1"})))
+                await until(partial(is_more, here, num_waiting), "one more waits")
+                answer = await ask_for(request(BODY, HURRIED))
+                assert is_honest(answer)
+                num_found.append(len(found))
+                waits_ms.append(int(answer.headers["retry-after-ms"]))
+            await leave()
+            assert {(await one).status for one in more} == {200}
+            assert waits_ms[1] <= waits_ms[0] < waits_ms[2], "the third hears of who came before it"
+            return num_found
+
+    monkeypatch.setattr(dispatch, "retry_after_s", counted)
+    first, second, third = uvloop.run(run())
+    assert (first, second, third) == (second, second, second + 1)
 
 
 @pytest.mark.parametrize("size", [2_000, 200_000, MEBIBYTE])
@@ -331,7 +375,7 @@ def test_a_path_where_nothing_is_done_is_told_the_same(first: bytes) -> None:
 
 async def raw(here: Wire, *pieces: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
@@ -363,6 +407,7 @@ def test_a_key_is_looked_at_before_anybody_hears_of_load() -> None:
             frozenset({ADMIN if name == "admin" else MAY_INFER}),
             datetime.now(UTC),
             models.get(name),
+            tenant="",  # of those who crowd it
         )
         for name, text in texts.items()
     ]
@@ -446,7 +491,7 @@ def test_a_stop_while_a_body_comes_ends_the_connection_with_its_answer(is_late: 
                 here.server.stop()
                 await asyncio.sleep(0.3)
             writer.write(BODY[-3:])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 told = answers_in(await reader.read())
             writer.close()
             return told
@@ -585,3 +630,27 @@ def test_a_pool_that_has_no_server_is_not_said_to_have_too_much_to_do() -> None:
 
     told = uvloop.run(run())
     assert (told.status, told.headers["tandem-error"]) == (503, "not_ready")
+
+
+def test_who_is_over_a_quota_of_bytes_by_the_head_is_told_before_the_body_comes() -> None:
+    """By its surface first, which ends the connection; then at the door, which goes past a body that is not parsed."""
+    head = INFER + HOST + b"Content-Length: 101\r\n\r\n"
+
+    async def run() -> tuple[list[Answer], list[Answer], Walk, list[Answer]]:
+        async with wire() as here:
+            usage = here.gateway.inference.usage = Usage(ProcessUsage(), {}, dict)
+            usage.ledger.quotas = {"": Quotas((Limit(BYTES, "month", 1000),))}
+            assert usage.ledger.begin(time.time(), "", 900) is None
+            unsent = await here.say(head)
+            with Walk() as walk:
+                refused = await here.say(head + NONSENSE.ljust(101), LIVE)
+            good = await here.say(request(BODY, b"Connection: close"))
+            assert here.reached == [BODY]
+            return unsent, refused, walk, good
+
+    [unsent], (refused, live), walk, [good] = uvloop.run(run())
+    for one in (unsent, refused):
+        assert (one.status, one.headers["tandem-error"]) == (429, "quota_exceeded")
+        assert {"retry-after", "retry-after-ms", "tandem-request-id", "date"} <= one.headers.keys()
+    assert not [file for file in walk.stays if file.startswith(("protocol/v2/", "gateway/http/body.py"))]
+    assert (live.status, good.status) == (200, 200)

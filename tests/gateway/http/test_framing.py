@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serving import errors
+from serving.gateway.http import framing
 from serving.gateway.http.framing import END, Event, Framing, Head
 from serving.settings import LimitSettings
 
@@ -19,8 +20,8 @@ H2C = b"GET /h2c HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nU
 
 
 def fed(*pieces: bytes, **limits: float) -> list[Event]:
-    framing = Framing(LimitSettings.model_validate(limits), None, "")
-    return [event for piece in pieces if not framing.is_over for event in framing.feed(piece)]
+    it = Framing(LimitSettings.model_validate(limits), None, "")
+    return [event for piece in pieces if not it.is_over for event in it.feed(piece)]
 
 
 def told(events: list[Event]) -> list[object]:
@@ -29,7 +30,7 @@ def told(events: list[Event]) -> list[object]:
     for event in events:
         if isinstance(event, Head):
             found += [event.path, b""]
-        elif isinstance(event, bytes):
+        elif isinstance(event, bytes | memoryview):
             found[-1] = found[-1] + event  # type: ignore[operator]
         else:
             found.append(event if event is END else type(event))
@@ -53,12 +54,26 @@ WHOLE = [
 WHOLE[4] = (POST + CHUNKED + b"\r\n" + POST, ["/v2/models/mm/infer", b"hello", END, "/", b"hello", END, *WHOLE[1][1]])
 
 
+@pytest.mark.parametrize("copied", [framing.COPIED_BYTES, 0], ids=["all past the parser", "bodies beside it"])
 @pytest.mark.parametrize(("sent", "means"), WHOLE)
-def test_bytes_mean_the_same_however_they_are_cut(sent: bytes, means: list[object]) -> None:
+def test_bytes_mean_the_same_however_they_are_cut(
+    sent: bytes, means: list[object], copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framing, "COPIED_BYTES", copied)
     assert told(fed(sent)) == means
     for cut in range(1, len(sent)):
         assert told(fed(sent[:cut], sent[cut:])) == means, cut
     assert told(fed(*(sent[at : at + 1] for at in range(len(sent))))) == means
+
+
+def test_a_long_body_that_comes_with_its_head_is_not_copied() -> None:
+    size = 2 * framing.COPIED_BYTES
+    sent = POST.replace(b" 5", b" %d" % size).replace(b"hello", bytes(size))
+    head, piece, end, *more = fed(sent + GET)
+    assert isinstance(head, Head)
+    assert isinstance(piece, memoryview)
+    assert (piece.nbytes, piece.obj[-len(GET) :], end) == (size, GET, END)  # type: ignore[index]
+    assert told(more) == WHOLE[0][1]
 
 
 def test_a_long_body_is_handed_on_in_the_very_pieces_that_came() -> None:

@@ -16,6 +16,7 @@ from tests.gateway.odd_triton import BODY, until
 from tests.gateway.wire import CLOSING, HOST, INFER, Answer, Wire, answers_in, request, wire
 
 QUICK = {"head_timeout_s": 0.4, "body_pause_s": 0.4, "body_timeout_s": 1.0}
+PATIENT = {"body_pause_s": 600.0, "body_timeout_s": 600.0}  # so that something else ends it
 CHUNKED = INFER + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
 HALF = INFER + HOST + b"Content-Length: 1000000\r\n\r\n" + b"a" * 1000
 SILENT: list[Answer] = []
@@ -40,7 +41,7 @@ def said(*pieces: bytes, pause_s: float = 0.0, **limits: float) -> tuple[list[An
 def test_whoever_connects_and_asks_nothing_is_left_without_a_word(nothing: tuple[bytes, ...]) -> None:
     answers, took_s = said(*nothing, pause_s=0.05)
     assert answers == SILENT
-    assert took_s >= 0.4
+    assert took_s > 0.3  # a timer may end up to a turn of the event loop too soon
 
 
 HEAD_LATE = "the head of the request took more than 0.4 seconds"
@@ -78,16 +79,16 @@ def test_what_does_not_come_in_time_is_408() -> None:
 
 def test_whoever_is_slow_and_in_time_is_answered() -> None:
     async def run() -> None:
-        async with wire(**QUICK) as here:
+        async with wire(**PATIENT, head_timeout_s=1.5) as here:
             pieces = [CLOSING[n : n + 60] for n in range(0, len(CLOSING), 60)]
             assert [one.status for one in await here.say(*pieces, pause_s=0.1)] == [200]
             reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-            for _ in range(2):  # an answered connection may rest for longer than a head may take
+            for rests_s in (1.6, 0.0):  # an answered connection may rest for longer than a head may take
                 writer.write(request())
                 head = await reader.readuntil(b"\r\n\r\n")
                 assert head.startswith(b"HTTP/1.1 200")
                 await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r")[0]))
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(rests_s)
             writer.transport.abort()
 
     uvloop.run(run())
@@ -105,9 +106,8 @@ def test_whoever_is_slow_and_in_time_is_answered() -> None:
     ],
 )
 def test_what_has_no_end_is_refused_before_it(endless: tuple[bytes, ...], status: int) -> None:
-    answers, took_s = said(*endless, max_body_bytes=1_000_000, body_pause_s=5, body_timeout_s=9)
+    answers, _ = said(*endless, max_body_bytes=1_000_000, **PATIENT)
     assert [answer.status for answer in answers] == [status], answers
-    assert took_s < 5
 
 
 def test_chunks_of_one_byte_are_no_attack() -> None:
@@ -170,9 +170,8 @@ def test_whoever_never_stops_sending_after_a_refusal_is_cut_off(monkeypatch: pyt
 
 def test_the_deadline_counts_while_the_body_arrives() -> None:
     head = INFER + HOST + b"Tandem-Deadline-Ms: 300\r\nContent-Length: 1000\r\n\r\n"
-    answers, took_s = said(head, *(b"a" for _ in range(12)), pause_s=0.05, body_pause_s=5, body_timeout_s=9)
+    answers, _ = said(head, *(b"a" for _ in range(12)), pause_s=0.05, **PATIENT)
     assert [(one.status, one.headers["tandem-error"]) for one in answers] == [(504, "deadline_expired")]
-    assert took_s < 5
 
 
 def held(here: Wire) -> int:

@@ -159,6 +159,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(gateway: Running)
         (tensor(name="nope"), "nope"),
         (tensor(shape=[1, 3], data=[1, 2, 3]), "shape"),
         (tensor(datatype="FP64"), "FP64"),
+        (tensor(datatype="float32"), "'float32'"),
         (tensor(datatype="FP16"), "FP16"),
         (tensor(parameters={"classification": "x"}), "classification"),
         (
@@ -218,10 +219,12 @@ def test_a_pin_that_contradicts_the_name_is_400(gateway: Running) -> None:
 
 
 def test_an_unknown_model_is_404_and_another_method_405(gateway: Running) -> None:
-    refused(gateway.infer(SAMPLE, "digit"), 404, "not_found", "'digit'")
+    refused(gateway.infer(SAMPLE, "digit"), 404, "not_found", "did you mean 'digits'?")
+    refused(gateway.ask("/v2/models/digit"), 404, "not_found", "did you mean 'digits'?")
+    assert "did you mean" not in gateway.infer(SAMPLE, "zebra").json()["error"]
     for method in ("GET", "PUT", "DELETE"):
         reply = gateway.ask("/v2/models/digits/infer", method=method)
-        refused(reply, 405, "bad_request")
+        refused(reply, 405, "bad_request", "POST it")
         assert reply.headers["Allow"] == "POST"
 
 

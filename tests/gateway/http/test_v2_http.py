@@ -15,6 +15,7 @@ import pytest
 
 from tests.gateway.conftest import SAMPLE, Reply, Running
 from tests.gateway.http.test_infer import binary, refused, tensor
+from tests.local.harness import final_count, wait_until
 from tests.local.models import TYPES
 
 pytestmark = pytest.mark.triton
@@ -29,13 +30,13 @@ def parts(*entries: dict[str, Any], blobs: bytes = b"", **more: Any) -> tuple[by
     return head + blobs, {LENGTH: str(len(head))}
 
 
-def every_type(**given: dict[str, Any]) -> list[dict[str, Any]]:
-    """An input of each datatype, [1, 2]; in binary but for `given`, which are JSON."""
+def every_type(num_rows: int = 1, **given: list[Any]) -> list[dict[str, Any]]:
+    """An input of each datatype, [num_rows, 2]; in binary but for `given`, which are JSON."""
     entries = []
     for name, (_, triton, dtype) in TYPES.items():
         datatype = {"TYPE_STRING": "BYTES"}.get(triton, triton.removeprefix("TYPE_"))
-        size = 10 if name == "bytes" else 2 * np.dtype(dtype).itemsize
-        entry = {"name": name, "shape": [1, 2], "datatype": datatype}
+        size = num_rows * (10 if name == "bytes" else 2 * np.dtype(dtype).itemsize)
+        entry = {"name": name, "shape": [num_rows, 2], "datatype": datatype}
         entries.append(entry | ({"data": given[name]} if name in given else {"parameters": {"binary_data_size": size}}))
     return entries
 
@@ -43,7 +44,7 @@ def every_type(**given: dict[str, Any]) -> list[dict[str, Any]]:
 def blobs_of(entries: list[dict[str, Any]]) -> bytes:
     strings = struct.pack("<I1sI1s", 1, b"a", 1, b"b")
     sizes = [(e["name"], e["parameters"]["binary_data_size"]) for e in entries if "parameters" in e]
-    return b"".join(strings if name == "bytes" else bytes(size) for name, size in sizes)
+    return b"".join(strings * (size // len(strings)) if name == "bytes" else bytes(size) for name, size in sizes)
 
 
 def outputs_of(reply: Reply) -> dict[str, Any]:
@@ -389,22 +390,25 @@ def test_text_whose_lengths_lie_is_the_clients_mistake(gateway: Running, blob: b
                                   {"parameters": {"binary_data_output": True}, "outputs": [{"name": "fp16_out"}]}])  # fmt: skip
 def test_half_precision_is_not_told_as_json_and_the_model_is_not_asked(gateway: Running, more: dict[str, Any]) -> None:
     def num_run() -> int:
+        """Executions of three rows: with 1, 8 and 16 the gateway measures the model meanwhile."""
         [row] = gateway.ask("/v2/models/types.any/stats").json()["model_stats"]
-        return int(row["execution_count"])
+        return sum(int(it["compute_infer"]["count"]) for it in row["batch_stats"] if it["batch_size"] == 3)
 
-    before = num_run()
-    entries = every_type()
+    before = final_count(num_run)
+    entries = every_type(3)
     body, headers = parts(*entries, blobs=blobs_of(entries), **more)
     refused(gateway.infer(body, "types.any", headers), 400, "bad_request", "output 'fp16_out' is FP16 or BF16")
-    entries = every_type(fp16=[1, 2])
+    entries = every_type(3, fp16=[1, 2] * 3)
     body, headers = parts(*entries, blobs=blobs_of(entries), parameters={"binary_data_output": True})
     refused(gateway.infer(body, "types.any", headers), 400, "bad_request", "FP16")
-    assert num_run() == before
-    entries = every_type()
+    assert final_count(num_run) == before
+    entries = every_type(3)
     body, headers = parts(
         *entries, blobs=blobs_of(entries), outputs=[{"name": "fp16_out", "parameters": {"binary_data": True}}]
     )
     assert gateway.infer(body, "types.any", headers).status == 200
+    wait_until(lambda: num_run() > before, "Triton has counted it, which it does after it has answered")
+    assert num_run() == before + 1
 
 
 @pytest.mark.protocol(

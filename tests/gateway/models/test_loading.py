@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,20 +217,19 @@ def test_statistics_are_sums_over_variants_and_servers(two: Running) -> None:
         batches = sum(batch["compute_infer"]["count"] for batch in row["batch_stats"])
         return row["inference_count"], row["inference_stats"]["success"]["count"], batches
 
-    quiet = [(-1, -1, -1)]  # the gateway measures what was just loaded, and Triton counts that too
+    def growth() -> list[list[int]]:
+        before = counts("/v2/models/two/stats"), counts("/v2/models/stats"), counts("/v2/models/two-int8/stats")
+        for model in ("two-int8", "two-fp32", "two-int8", "two-fp32", "two-int8"):
+            assert two.infer(BODY, model).status == 200
+        after = (
+            counts("/v2/models/two/versions/1/stats"),
+            counts("/v2/models/stats"),
+            counts("/v2/models/two-int8/stats"),
+        )
+        return [[now - was for now, was in zip(a, b, strict=True)][:2] for a, b in zip(after, before, strict=True)]
 
-    def is_quiet() -> bool:
-        time.sleep(0.3)
-        quiet.append(counts("/v2/models/two/stats"))
-        return quiet[-1] == quiet[-2]
-
-    wait_until(is_quiet, "nothing is measured")
-    before = counts("/v2/models/two/stats"), counts("/v2/models/stats"), counts("/v2/models/two-int8/stats")
-    for model in ("two-int8", "two-fp32", "two-int8", "two-fp32", "two-int8"):
-        assert two.infer(BODY, model).status == 200
-    after = counts("/v2/models/two/versions/1/stats"), counts("/v2/models/stats"), counts("/v2/models/two-int8/stats")
-    grown = [[now - was for now, was in zip(a, b, strict=True)] for a, b in zip(after, before, strict=True)]
-    assert [row[:2] for row in grown] == [[5, 5], [5, 5], [3, 3]]
+    # The gateway measures what was just loaded, and Triton counts that too, until all is measured.
+    wait_until(lambda: growth() == [[5, 5], [5, 5], [3, 3]], "what is asked is counted", seen=lambda: str(growth()))
     assert two.ask("/v2/models/two/versions/2/stats").status == 404
     assert two.ask("/v2/models/nobody/stats").status == 404
     names = [row["name"] for row in two.ask("/v2/models/stats").json()["model_stats"]]

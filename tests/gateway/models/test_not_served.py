@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,8 @@ from serving.gateway.models.metadata import all_routable, not_served
 from serving.local.environments import Environment
 from serving.local.processes import children_of
 from serving.ports import free_ports
-from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, triton_of_its_own
+from tests.command import tandem
+from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
 from tests.local.harness import Program, wait_until
 from tests.local.repository import BROKEN, publish_digits
@@ -115,13 +115,12 @@ def test_the_index_and_the_status_say_why_it_is_not_served(lacking: Lacking) -> 
 
 @pytest.mark.triton
 def test_models_says_what_a_gateway_cannot_serve(lacking: Lacking) -> None:
-    words = [*TANDEM, "models", "--json", "--url", f"http://{lacking.gateway.url}"]
-    told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    words = ["models", "--json", "--url", f"http://{lacking.gateway.url}"]
+    told = json.loads(tandem(*words).stdout)
     lost = {entry["name"]: entry["reason"] for entry in told["account"] if entry["state"] == "not_loaded"}
     assert set(lost) == {"digits-int8", "other-fp32", "other-int8"}
     assert WHY in lost["other-fp32"]
-    nobody = subprocess.run([*words[:-1], "http://127.0.0.1:1"], capture_output=True, check=False)
-    assert nobody.returncode == 2
+    assert tandem(*words[:-1], "http://127.0.0.1:1").returncode == 2
 
 
 # -- what is not as its gate saw it -----------------------------------------------------------------------------------
@@ -181,8 +180,8 @@ def test_what_is_not_as_its_gate_saw_it_is_not_served_and_everything_says_why(re
     assert "/" not in rows[name]["reason"].replace("1/model.onnx", "")
     told = refusing.gateway.ask("/v2/health/ready")
     assert (told.status, set(told.json()["not_served"])) == (503, {"changed", "copied"})
-    words = [*TANDEM, "models", "--json", "--url", f"http://{refusing.gateway.url}"]
-    models = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    words = ["models", "--json", "--url", f"http://{refusing.gateway.url}"]
+    models = json.loads(tandem(*words).stdout)
     assert REFUSED[name] in next(entry["reason"] for entry in models["account"] if entry["name"] == name)
 
 
@@ -201,8 +200,8 @@ def test_a_variant_that_a_pools_machine_cannot_compute_is_told_of_by_a_gateway_e
         assert remote.infer(SAMPLE, "foreign").status == 200
         ready = remote.ask("/v2/models/foreign-int8/ready")
         assert (ready.status, REFUSED["foreign-int8"] in ready.json()["reason"]) == (503, True)
-        words = [*TANDEM, "models", "--json", "--url", f"http://{remote.url}"]
-        told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)["account"]
+        words = ["models", "--json", "--url", f"http://{remote.url}"]
+        told = json.loads(tandem(*words).stdout)["account"]
         entry = next(entry for entry in told if entry["name"] == "foreign-int8")
         assert (entry["state"], REFUSED["foreign-int8"] in entry["reason"]) == ("not_loaded", True)
 

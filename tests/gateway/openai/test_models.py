@@ -36,3 +36,21 @@ def test_an_unknown_one_is_404_in_openais_words(words: Running, name: str) -> No
 def test_other_methods_are_405_in_openais_words(words: Running) -> None:
     reply = words.ask("/v1/models", b"{}")
     assert (reply.status, reply.json()["error"]["code"]) == (405, "method_not_supported")
+
+
+def test_kserve_v1_is_shown_the_path_that_is_served(words: Running) -> None:
+    reply = words.ask("/v1/models/words:predict", b"{}")
+    assert (reply.status, "/v2/models/words/infer" in reply.json()["error"]["message"]) == (405, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/nothing"])
+def test_a_path_of_openais_that_is_not_served_is_404_in_openais_words(words: Running, path: str) -> None:
+    reply = words.ask(path, b"{}")
+    error = reply.json()["error"]
+    assert (reply.status, error["type"], error["param"], error["code"]) == (404, "invalid_request_error", None, None)
+    assert {"/v1/embeddings", "/v1/models"} <= {word.strip(",;") for word in error["message"].split()}
+
+
+def test_a_misspelt_model_is_answered_with_the_nearest(words: Running) -> None:
+    for reply in (words.ask("/v1/models/word"), words.ask("/v1/embeddings", b'{"model": "word", "input": "a"}')):
+        assert (reply.status, "'words'?" in reply.json()["error"]["message"]) == (404, True)

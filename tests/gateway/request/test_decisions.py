@@ -32,7 +32,7 @@ TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
     ],
 )
 def test_the_id_is_that_of_the_trace(traceparent: str, is_traced: bool) -> None:
-    assert identity({b"traceparent": traceparent.encode()}) == (TRACE.encode(), is_traced)
+    assert identity({b"traceparent": traceparent.encode()}) == (TRACE.encode(), b"00f067aa0ba902b7", is_traced)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,10 @@ def test_the_id_is_that_of_the_trace(traceparent: str, is_traced: bool) -> None:
     ],
 )
 def test_of_no_trace_an_id_is_made(traceparent: str) -> None:
-    made, is_traced = identity({b"traceparent": traceparent.encode()})
+    made, parent, is_traced = identity({b"traceparent": traceparent.encode()})
     assert TRACE.encode() not in made
     assert not is_traced
+    assert not parent
 
 
 def test_made_ids_are_hexadecimal_and_all_different() -> None:

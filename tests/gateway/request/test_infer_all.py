@@ -21,7 +21,8 @@ class Queue(Exchange):
     __slots__ = ("begun", "cancelled", "is_sent_at_once", "left", "waiting")
 
     def __init__(self) -> None:
-        super().__init__(SimpleNamespace(closing=False, unresolved=Series(("", "", ""))))  # type: ignore[arg-type]
+        stub = SimpleNamespace(closing=False, unresolved=Series(("", "", "")), usage=None, traces=None)
+        super().__init__(stub)  # type: ignore[arg-type]
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.begun: list[int] = []
         self.left: list[int] = []

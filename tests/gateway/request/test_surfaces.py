@@ -9,10 +9,14 @@ import asyncio
 import base64
 import gc
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -37,9 +41,11 @@ from serving.preprocessing.texts import TextTokenizer
 from serving.scheduling.bridge import Demand
 from serving.scheduling.curve import Curve
 from serving.scheduling.prediction import Service
+from serving.usage.ledger import BYTES, DEVICE_S, DOLLARS, REQUESTS, Limit, Quotas
 from tests.gateway.classify.conftest import COLOURS, png
 from tests.gateway.odd_triton import BODY, GOOD, OddTriton, gateway_of, until
 
+USED_BYTES = 10**6
 EMBEDDER = Embedder(
     TextTokenizer(BESIDE["tokenizer.json"], PREPROCESSING), PREPROCESSING, np.int64, None, "vector", SIZE
 )
@@ -49,7 +55,15 @@ IMAGE = json.dumps({"images": [base64.b64encode(png(PIXELS)).decode()]}).encode(
 TENSOR = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
 HEAD = json.dumps({"inputs": [TENSOR | {"parameters": {"binary_data_size": 16}}]}).encode()
 LENGTH = {"inference-header-content-length": str(len(HEAD))}
-RECEIPT = {"tandem-pool", "tandem-device", "tandem-variant", "tandem-engine", "tandem-model-digest", "tandem-gate"} | {
+RECEIPT = {
+    "tandem-pool",
+    "tandem-device",
+    "tandem-variant",
+    "tandem-engine",
+    "tandem-dtype",
+    "tandem-model-digest",
+    "tandem-gate",
+} | {
     "tandem-reason",
     "server-timing",
     "tandem-request-id",
@@ -134,6 +148,7 @@ STATUS_OF = {
     grpc.StatusCode.OK: 200,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.INTERNAL: 500,
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
@@ -177,6 +192,7 @@ async def grpc_stream(stand: Stand, model: str, headers: dict[str, str], is_good
 STATUS_OF_KIND = {
     "bad_request": 400,
     "not_found": 404,
+    "quota_exceeded": 429,
     "internal": 500,
     "upstream_lost": 503,
     "overloaded": 503,
@@ -196,7 +212,7 @@ def good(body: bytes) -> tuple[int, Any]:
 
 
 @asynccontextmanager
-async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]]) -> AsyncIterator[Stand]:
+async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]], **more: Any) -> AsyncIterator[Stand]:
     measured = False
 
     async def answer(body: bytes) -> tuple[int, Any]:
@@ -204,7 +220,7 @@ async def stand(infer: Callable[[bytes], Awaitable[tuple[int, Any]]]) -> AsyncIt
 
     triton = OddTriton(answer)
     listener, grpc_port = listen("127.0.0.1", 0), free_ports(1)[0]
-    async with gateway_of({"cpu": [triton]}) as gateway:
+    async with gateway_of({"cpu": [triton]}, **more) as gateway:
         measured = True
 
         async def embedder(*_: object) -> Embedder:
@@ -240,13 +256,8 @@ async def dies(body: bytes) -> tuple[int, Any]:
     raise ConnectionError
 
 
-async def held(body: bytes) -> tuple[int, Any]:
-    await asyncio.sleep(0.5)
-    return good(body)
-
-
-async def is_late(body: bytes) -> tuple[int, Any]:
-    await asyncio.sleep(0.3)
+async def held(release: asyncio.Event, body: bytes) -> tuple[int, Any]:
+    await release.wait()
     return good(body)
 
 
@@ -260,6 +271,7 @@ class Row:
     outcome: str
     infer: Callable[[bytes], Awaitable[tuple[int, Any]]] = answered
     model: str = "m"
+    is_held: bool = False  # until everything is asserted
     is_good: bool = True
     deadline_ms: float | None = None
     has_receipt: bool = False
@@ -273,8 +285,8 @@ ROWS = [
     Row("bad request", 400, "bad_request", "client_error", is_good=False),
     Row("unknown model", 404, "not_found", "client_error", model="nobody"),
     Row("never in time", 503, "overloaded", "shed", deadline_ms=5000, takes_s=60.0, grpc_status=504),
-    Row("too much to do", 503, "overloaded", "shed", held, deadline_ms=15000, takes_s=10.0, num_before=2),
-    Row("deadline passed", 504, "deadline_expired", "expired", is_late, deadline_ms=150),
+    Row("too much to do", 503, "overloaded", "shed", is_held=True, deadline_ms=15000, takes_s=10.0, num_before=2),
+    Row("deadline passed", 504, "deadline_expired", "expired", is_held=True, deadline_ms=150),
     Row("server died", 503, "upstream_lost", "backend_error", dies),
     Row("server died before a deadline", 503, "upstream_lost", "backend_error", dies, deadline_ms=15000),
     Row("Triton's error", 500, "internal", "backend_error", fails, has_receipt=True),
@@ -296,7 +308,8 @@ def on_every_surface(scene: Callable[[Any], Awaitable[None]]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
     async def scene(ask: Ask) -> None:
-        async with stand(row.infer) as here:
+        release = asyncio.Event()
+        async with stand(partial(held, release) if row.is_held else row.infer) as here:
             if row.takes_s is not None:
                 here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, row.takes_s),))))
             queue = here.gateway.candidates.queues["cpu"]
@@ -311,6 +324,7 @@ def test_every_surface_counts_answers_and_releases_alike(row: Row) -> None:
             assert ("retry-after" in told.headers) is (row.name == "too much to do" or row.infer is dies)
             await until(lambda: here.outcomes() - before, "it is counted")
             assert here.outcomes() - before == Counter([row.outcome])
+            release.set()
             assert [told.status for told in await asyncio.gather(*others)] == [200] * row.num_before
             await until(lambda: here.is_idle, "all is released")
 
@@ -349,12 +363,7 @@ def test_who_is_refused_before_anything_is_read_hears_and_counts_what_others_do(
 
     async def scene(ask: Ask) -> None:
         release = asyncio.Event()
-
-        async def held(body: bytes) -> tuple[int, Any]:
-            await release.wait()
-            return good(body)
-
-        async with stand(held) as here:
+        async with stand(partial(held, release)) as here:
             here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, takes_s),))))
             queue = here.gateway.candidates.queues["cpu"]
             others = [asyncio.create_task(v2_json(here, "m", {}, True)) for _ in range(num_before)]
@@ -386,15 +395,75 @@ def test_who_is_refused_before_anything_is_read_hears_and_counts_what_others_do(
     on_every_surface(scene)
 
 
+@pytest.mark.parametrize(
+    "quotas",
+    [
+        Quotas((Limit(REQUESTS, "month", 0),)),
+        Quotas((Limit(DOLLARS, "hour", 0),)),
+        Quotas((Limit(BYTES, "month", USED_BYTES),)),
+        Quotas(concurrent=0),
+    ],
+    ids=["requests", "dollars", "bytes", "concurrent"],
+)
+def test_who_is_over_a_quota_hears_so_before_the_body_is_looked_at(quotas: Quotas, tmp_path: Path) -> None:
+    """Whatever is in it; the first goes to its surface, those after it are refused by their heads alone."""
+    passes = quotas.concurrent is None and all(limit.most > 0 for limit in quotas.limits)
+
+    async def scene(ask: Ask) -> None:
+        usage = {"place": str(tmp_path / f"{ask.__name__}.db")}
+        async with stand(answered, usage=usage) as here:
+            ledger = here.gateway.inference.usage.ledger
+            ledger.quotas = {"": Quotas((Limit(BYTES, "month", inf),))}
+            assert (await ask(here, "m", {}, True)).status == 200
+            ledger.begin(time.time(), "", USED_BYTES)
+            ledger.left("")
+            ledger.quotas = {"": quotas}
+            ratios = [ratio for *_, ratio in ledger.quota_ratios(time.time())]
+            assert ratios == ([pytest.approx(1.0, rel=0.01)] if passes else [])
+            told, asked = [], here.triton.asked
+            for is_good in (False, True, False):
+                before = here.outcomes()
+                one = await ask(here, "m", {}, is_good)
+                told.append((one.status, one.headers.get("tandem-error"), one.headers.keys()))
+                assert ask is grpc_stream or ("retry-after" in one.headers) == passes
+                await until(lambda: here.outcomes() - before, "it is counted")  # noqa: B023
+                assert here.outcomes() - before == Counter(["rate_limited"])
+            assert told == [told[0]] * 3
+            assert ledger.num_refused == {("", "rate_limited"): 3}
+            assert told[0][:2] == (429, "quota_exceeded")
+            assert here.triton.asked == asked
+            assert here.gateway.memory.held == 0
+            ledger.quotas = {}
+            assert (await ask(here, "m", {}, True)).status == 200
+
+    on_every_surface(scene)
+
+
+def test_what_is_computed_too_late_costs_its_tenant_seconds_and_is_no_request(tmp_path: Path) -> None:
+    async def scene(ask: Ask) -> None:
+        usage = {"place": str(tmp_path / f"{ask.__name__}.db")}
+        release = asyncio.Event()
+        async with stand(partial(held, release), usage=usage) as here:
+            ledger = here.gateway.inference.usage.ledger
+            ledger.quotas = {"": Quotas((Limit(DEVICE_S, "month", 1e-9),))}
+            assert (await ask(here, "m", {"tandem-deadline-ms": "150"}, True)).status == 504
+            assert not ledger.sums, "nothing is known yet"
+            release.set()
+            await until(lambda: here.is_idle and ledger.sums, "the server is done with it")
+            [(names, amounts)] = ledger.sums.items()
+            assert names == ("", "m", "cpu")
+            assert amounts[REQUESTS] == amounts[BYTES] == 0
+            service = here.gateway.candidates.of("cpu", "m-fp32").service
+            assert amounts[DEVICE_S] == pytest.approx(service.curve.seconds(1))  # as predicted before it was late
+            assert (await ask(here, "m", {}, True)).status == 429, "it counts in quotas of seconds"
+
+    on_every_surface(scene)
+
+
 def test_a_client_that_leaves_the_queue_is_counted_and_takes_no_room() -> None:
-    release = asyncio.Event()
-
-    async def held(body: bytes) -> tuple[int, Any]:
-        await release.wait()
-        return good(body)
-
     async def scenes() -> None:
-        async with stand(held) as here:
+        release = asyncio.Event()
+        async with stand(partial(held, release)) as here:
             queue = here.gateway.candidates.queues["cpu"]
             for ask in SURFACES:
                 release.clear()

@@ -1,4 +1,4 @@
-"""Two gateways that know nothing of each other, before one Triton: what waits, waits in them and not there."""
+"""Two gateways that do not talk to each other, before one Triton: what waits, waits in them and not there."""
 
 from __future__ import annotations
 

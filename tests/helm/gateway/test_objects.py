@@ -49,6 +49,8 @@ SHAPES: dict[str, Object] = {
     },
     "models in an image": {"modelRepository": OWN_IMAGE},
     "a claim": {"modelRepository": {"source": "claim", "claimName": "models"}},
+    "a control document": {"gateway": {"control": {"configMap": "control"}}},
+    "rollouts": {"gateway": {"control": {"configMap": "control", "rollouts": {"enabled": True}}}},
     "a priority class": {"priorityClass": {"create": True}},
     "a load test": {"loadTest": {"enabled": True}},
     "everything else": {
@@ -382,6 +384,41 @@ def test_accounts_have_their_annotations_no_token_and_no_rights(render: Render) 
     assert "annotations" not in accounts["tandem-triton"]["metadata"]
     assert {made["automountServiceAccountToken"] for made in accounts.values()} == {False}
     assert not {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} & {made["kind"] for made in it.objects}
+
+
+def test_a_gateway_that_follows_a_configmap_may_read_it_and_nothing_else(render: Render) -> None:
+    it = render(SHAPES["a control document"])
+    pod = it.one("Deployment", "tandem-gateway")["spec"]["template"]["spec"]
+    assert "--control=configmap:control" in pod["containers"][0]["command"]
+    [rule] = it.one("Role", "tandem-gateway")["rules"]
+    assert rule == {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["control"],
+        "verbs": ["get", "watch"],
+    }
+    bound = it.one("RoleBinding", "tandem-gateway")
+    assert [subject["name"] for subject in bound["subjects"]] == [pod["serviceAccountName"]]
+    ports = [
+        port["port"]
+        for rule in it.one("NetworkPolicy", "tandem-gateway")["spec"]["egress"]
+        for port in rule["ports"]
+        if "port" in port
+    ]
+    assert {443, 6443, 53} <= set(ports)
+    plain = render({}).one("NetworkPolicy", "tandem-gateway")["spec"]["egress"]
+    assert 6443 not in [port.get("port") for rule in plain for port in rule["ports"]]
+
+
+def test_a_gateway_that_judges_rollouts_may_also_write_both_objects_and_make_none(render: Render) -> None:
+    it = render({"gateway": {"control": {"configMap": "control", "rollouts": {"enabled": True}}}})
+    rules = it.one("Role", "tandem-gateway")["rules"]
+    assert {(*rule["resourceNames"], *rule["verbs"]) for rule in rules} == {
+        ("control", "get", "watch", "update"),
+        ("control-rollouts", "get", "update"),
+    }
+    assert "data" not in it.one("ConfigMap", "control-rollouts")
+    assert "control-rollouts" not in [made["metadata"]["name"] for made in render(SHAPES["a control document"]).objects]
 
 
 def test_objects_of_ones_own_are_rendered_with_the_charts_values(render: Render) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render, accepted
 
-from .test_pools_objects import IMAGE_VOLUME, OWN_IMAGE, STORE
+from .test_pools_objects import FOLLOWED, IMAGE_VOLUME, OWN_IMAGE, STORE
 
 pytestmark = pytest.mark.slow  # computes for seconds: not in `make check`
 
@@ -87,6 +87,25 @@ def test_the_plain_ones_alone_may_be_enough(render: Render) -> None:
     }
     copy = pod(render, repository)["initContainers"][0]
     assert "envFrom" not in copy
+
+
+def test_a_bucket_is_followed_by_a_container_of_each_pod_that_alone_may_write(render: Render) -> None:
+    it = render(FOLLOWED)
+    for name in ("tandem-cpu", "tandem-gateway"):
+        spec = it.one("Deployment", name)["spec"]["template"]["spec"]
+        containers = {each["name"]: each for each in [*spec["initContainers"], *spec["containers"]]}
+        may_write = {
+            each["name"]
+            for each in containers.values()
+            for mount in each["volumeMounts"]
+            if mount["name"] == "models" and not mount.get("readOnly")
+        }
+        assert may_write == {"copy-models", "mirror-models"}
+        assert containers["mirror-models"]["command"][-1] == "rclone://models/bucket"
+        assert containers["mirror-models"]["envFrom"] == containers["copy-models"]["envFrom"]
+        (given,) = [mount for mount in containers["copy-rclone"]["volumeMounts"] if mount["name"] == "rclone"]
+        assert containers["copy-rclone"]["command"][-1] == f"{given['mountPath']}/rclone"
+    checks.valid(it.objects, "1.37", set())
 
 
 # -- claims and caches ----------------------------------------------------------------------------------------------------------

@@ -67,6 +67,11 @@ def test_another_makers_card_has_its_resource_its_taint_and_its_image(resource: 
     checks.valid(it.objects, "1.37", set())
 
 
+def test_the_charts_own_gpu_pool_tolerates_the_taint_of_the_card_that_it_is_given(render: Render) -> None:
+    it = render(gpu(gpu={"resource": "amd.com/gpu"}, ownImage=IMAGE))
+    assert it.tolerations("tandem-gpu") == [{"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+
 def test_an_image_of_ones_own_is_pulled_as_it_says_and_before_the_pool_where_that_is_asked(render: Render) -> None:
     image = {**IMAGE, "digest": "sha256:" + "a" * 64, "pullPolicy": "Always"}
     it = render(gpu(ownImage=image, prePull={"enabled": True}, nodeSelector={"gpu": "yes"}))

@@ -20,6 +20,10 @@ EXTERNAL: Object = {
 }
 SLIM_GPU: Object = {"pools": {"gpu": {"enabled": True, "server": "tandem"}}}
 STORE: Object = {"source": "objectStore", "objectStore": {"from": "models:bucket", "existingSecret": "bucket"}}
+FOLLOWED: Object = {
+    "modelRepository": {"source": "objectStore", "objectStore": {**STORE["objectStore"], "follow": True}},
+    "pools": {"cpu": {"server": "tandem"}},
+}
 IMAGE_VOLUME: Object = {"source": "imageVolume", "imageVolume": {"reference": "registry.example.com/models:3"}}
 OWN_IMAGE: Object = {"image": {"repository": "registry.example.com:5000/models", "tag": "3", "path": "/repo/"}}
 PRE_PULL: Object = {
@@ -39,6 +43,7 @@ SHAPES: dict[str, Object] = {
     "images ahead, with an image volume": {**PRE_PULL, "modelRepository": IMAGE_VOLUME},
     "images ahead, with a claim": {**PRE_PULL, "modelRepository": {"source": "claim", "claimName": "models"}},
     "a bucket": {"modelRepository": STORE},
+    "a bucket that is followed": FOLLOWED,
     "everything of a pool": {
         "imageRegistry": "registry.example.com/team",
         "imagePullSecrets": [{"name": "pull"}],
@@ -53,7 +58,10 @@ SHAPES: dict[str, Object] = {
             "priorityClassName": "high",
             "topologySpread": {"enabled": True},
             **SELECTOR,
-            "tolerations": [{"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}],
+            "tolerations": [
+                {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+                {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+            ],
             "affinity": {
                 "nodeAffinity": {
                     "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -225,7 +233,11 @@ def test_what_is_pulled_ahead_lies_where_the_pool_may_run_and_claims_no_card(ren
     for pool in ("tandem-cpu", "tandem-gpu"):
         triton = it.one("Deployment", pool)["spec"]["template"]["spec"]
         ahead = it.one("DaemonSet", f"{pool}-prepull")["spec"]["template"]["spec"]
-        assert ahead["tolerations"] == it.tolerations(pool)
+        assert (
+            ahead["tolerations"]
+            == it.tolerations(pool)
+            == SHAPES["everything of a pool"]["poolDefaults"]["tolerations"]
+        )
         for same in ("nodeSelector", "imagePullSecrets"):
             assert ahead[same] == triton[same]
         assert ahead["affinity"] == {"nodeAffinity": triton["affinity"]["nodeAffinity"]}

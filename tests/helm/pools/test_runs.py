@@ -21,6 +21,7 @@ from serving.ports import free_ports
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.listening import wait_for
+from tests.local.repository import publish_digits
 
 from .here import run, run_init_containers
 from .test_pools_objects import SHAPES, SLIM_GPU
@@ -183,6 +184,32 @@ def test_a_remote_without_its_variables_stops_the_copy(render: Render, volume: P
     done = run(from_bucket(render)["initContainers"][0], volume, {})
     assert done.returncode != 0
     assert "models" in done.stderr
+
+
+@needs_rclone
+def test_what_follows_a_bucket_takes_what_is_new_and_leaves_what_is_broken(
+    render: Render, bucket: Path, volume: Path
+) -> None:
+    store = {"from": "models:digits", "existingSecret": "bucket", "follow": True}
+    values = {
+        "modelRepository": {"source": "objectStore", "objectStore": store},
+        "pools": {"cpu": {"server": "tandem"}},
+    }
+    spec = pod(render, values)
+    (mirror,) = [it for it in spec["containers"] if it["name"] == "mirror-models"]
+    tandem = f"{sys.executable} -m serving"
+    script = mirror["command"][2].replace("exec tandem", f"exec {tandem}").replace(" /models", f" {volume} --once")
+    once = {**mirror, "command": [*mirror["command"][:2], script, *mirror["command"][3:]]}
+    copy, _, verify = spec["initContainers"]
+    with served(bucket) as secret:
+        assert [run(it, volume, secret).returncode for it in (copy, verify, once)] == [0, 0, 0]
+    publish_digits(bucket / "digits", "late", precisions=["fp32"])
+    publish_digits(bucket / "digits", precisions=["int8"], version=2)
+    (bucket / "digits" / "digits-int8" / "2" / "model.onnx").write_bytes(b"half")
+    with served(bucket) as secret:
+        assert run(once, volume, secret).returncode == 1
+        assert run(verify, volume, secret).returncode == 0
+    assert (volume / "late-fp32" / "1" / "model.onnx").is_file()
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from serving.cli import cli
 from serving.cluster.objects.pods import GATE, SCALED_BY
 from serving.cluster.preflight.requirements import requirements
 from serving.decisions.demand import Demand
-from serving.decisions.sizes import FleetTarget, next_fleet, sizes_of
+from serving.decisions.sizes import FleetTarget, WarmNodes, next_fleet, sizes_of
 from serving.errors import UserError
 from serving.settings import ScalingRules, read_settings
 from tests.helm import checks
@@ -101,7 +101,10 @@ def test_it_reads_the_gateways_configuration_and_starts_anew_with_another(render
 
 def test_the_pool_that_sleeps_is_weighed_against_the_one_that_is_there(it: Rendering, tmp_path: Path) -> None:
     (tmp_path / "tandem.yaml").write_text(it.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
-    sizes = sizes_of(read_settings(tmp_path / "tandem.yaml"))
+    settings = read_settings(tmp_path / "tandem.yaml")
+    (port,) = [one["port"] for one in it.one("Service", "tandem-scaler")["spec"]["ports"] if one["name"] == "metrics"]
+    assert settings.scaler == f"http://tandem-scaler:{port}"
+    sizes = sizes_of(settings)
     bounds = {name: (supply.min_replicas, supply.max_replicas) for name, supply in sizes.supplies.items()}
     assert bounds == {"cpu": (2, 2), "gpu": (0, 4)}
     assert sizes.coming == {"gpu"}
@@ -140,7 +143,11 @@ def test_every_value_of_the_scaler_changes_its_pod_or_its_rights(render: Render)
     }
     plain = render({"scaler": {"enabled": True}}).objects
     values = yaml.safe_load((CHART / "values.yaml").read_text())["scaler"]
-    assert changed.keys() == values.keys() - {"enabled", "extraVolumes"}  # which need a mount: test_pod_extras.py
+    assert changed.keys() == values.keys() - {
+        "enabled",
+        "extraVolumes",
+        "warmNodes",
+    }  # which need a mount (test_pod_extras.py), or pools
     for name, value in changed.items():
         assert render({"scaler": {"enabled": True, name: value}}).objects != plain, name
 
@@ -283,6 +290,52 @@ def test_what_it_scales_is_valid_for_the_api_server(version: str, alone: Renderi
     checks.valid([one for one in alone.objects if one["kind"] in ("Deployment", "Role")], version, set())
 
 
+# -- nodes that are kept warm for several pools --------------------------------------------------------------------------------
+
+SLEEPS: Object = {"autoscaling": {"enabled": True, "by": "scaler", "minReplicas": 0}}
+TWO: Object = {"gpu": {"enabled": True, **SLEEPS}, "chat": {"device": "gpu", "models": ["digits-fp16"], **SLEEPS}}
+CARDS: Object = {"cards": {"pools": ["gpu", "chat"], "maxNodes": 2, "nodeStartS": 100}}
+
+
+@pytest.fixture
+def warm(render: Render) -> Rendering:
+    return render({"scaler": {"enabled": True, "warmNodes": CARDS}, "pools": TWO})
+
+
+def test_pods_that_hold_a_node_have_the_place_of_a_triton_the_lowest_priority_and_wait_for_the_scaler(
+    warm: Rendering,
+) -> None:
+    it, triton = (warm.one("Deployment", f"tandem-{name}")["spec"] for name in ("warm-cards", "gpu"))
+    spec, theirs = it["template"]["spec"], triton["template"]["spec"]
+    assert "replicas" not in it
+    assert spec["schedulingGates"] == [{"name": GATE}]
+    (holds,), (serves,) = spec["containers"], theirs["containers"]
+    assert [holds[name] for name in ("image", "resources")] == [serves[name] for name in ("image", "resources")]
+    assert spec["tolerations"] == theirs["tolerations"]
+    priority = warm.one("PriorityClass", spec["priorityClassName"])
+    assert (priority["value"], priority["preemptionPolicy"], priority["globalDefault"]) == (-10, "Never", False)
+    selected = warm.one("Deployment", "tandem-gpu")["spec"]["selector"]["matchLabels"].items()
+    assert not selected <= it["template"]["metadata"]["labels"].items(), "no Service may send requests there"
+
+
+def test_the_scaler_says_how_many_and_may(warm: Rendering, tmp_path: Path) -> None:
+    _, *words = warm.container("tandem-scaler")["command"]
+    options = cli.commands[words[0]].get_command(None, words[1]).make_context("scaler", words[2:]).params  # type: ignore[attr-defined, unused-ignore]
+    assert set(options["apply"]) == {"gpu", "chat", "warm-cards"}
+    rules = [rule for one in warm.all("Role") for rule in one["rules"] if rule["resources"] == ["deployments/scale"]]
+    assert set(rules[0]["resourceNames"]) == {"tandem-gpu", "tandem-chat", "tandem-warm-cards"}
+    (tmp_path / "tandem.yaml").write_text(warm.one("ConfigMap", "tandem-gateway")["data"]["tandem.yaml"])
+    assert sizes_of(read_settings(tmp_path / "tandem.yaml")).warm == {"cards": WarmNodes(("gpu", "chat"), 2, 100.0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", checks.KUBERNETES)
+def test_they_are_safe_and_valid_for_the_api_server(version: str, warm: Rendering) -> None:
+    for check in (checks.named_once, checks.restricted, checks.bounded):
+        check(warm)
+    checks.valid([one for one in warm.objects if "warm" in one["metadata"]["name"]], version, set())
+
+
 # -- rights -------------------------------------------------------------------------------------------------------------------
 
 
@@ -332,7 +385,9 @@ def test_prometheus_and_keda_reach_their_own_port_where_they_are_named(render: R
     reached = {(who.namespace, port) for who in (PROMETHEUS, KEDA_POD, STRANGER) for port in ("metrics", "grpc") if may(made, who, SCALER, port)}  # fmt: skip
     assert reached == {("monitoring", "metrics"), ("keda", "grpc")}
     alone = render({"scaler": {"enabled": True}})
-    assert not any(may(alone, who, SCALER, port) for who in (PROMETHEUS, KEDA_POD, GATEWAY) for port in ("metrics", "grpc"))  # fmt: skip
+    assert not any(may(alone, who, SCALER, port) for who in (PROMETHEUS, KEDA_POD) for port in ("metrics", "grpc"))  # fmt: skip
+    assert may(alone, GATEWAY, SCALER, "metrics"), "its console shows what the scaler says"
+    assert not may(alone, GATEWAY, SCALER, "grpc")
     assert may(alone, SCALER, GATEWAY, "admin")
     assert not may(alone, PROMETHEUS, GATEWAY, "admin")
 

@@ -34,6 +34,10 @@ CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
         {"gateway": {"terminationGracePeriodSeconds": 30}},
         ("gateway.terminationGracePeriodSeconds", "30", "40", "5"),
     ),
+    "rollouts without a document": (
+        {"gateway": {"control": {"rollouts": {"enabled": True}}}},
+        ("gateway.control.rollouts", "gateway.control.configMap"),
+    ),
     "a gateway without an account": (
         {"gateway": {"serviceAccount": {"create": False}}},
         ("gateway.serviceAccount.create", "gateway.serviceAccount.name"),

@@ -90,6 +90,24 @@ CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
         {"modelRepository": {"objectStore": {"env": {"RCLONE_CONFIG_MODELS_TYPE": "s3"}}}},
         ignored("objectStore.env", "objectStore"),
     ),
+    "a bucket's following that would be ignored": (
+        {"modelRepository": {"objectStore": {"follow": True}}},
+        ignored("objectStore.follow", "objectStore"),
+    ),
+    "a bucket that NVIDIA's server is to follow": (
+        store(existingSecret="bucket", follow=True),
+        ("modelRepository.objectStore.follow", "pools.cpu.server"),
+    ),
+    "a bucket that is followed into a node's cache": (
+        {
+            "modelRepository": {
+                **store(existingSecret="bucket", follow=True)["modelRepository"],
+                "nodeCache": {"path": "/var/lib/tandem"},
+            },
+            "pools": {"cpu": {"server": "tandem"}},
+        },
+        ("modelRepository.objectStore.follow", "modelRepository.nodeCache.path"),
+    ),
     "an image volume that would be ignored": (
         {
             "modelRepository": {

@@ -38,6 +38,10 @@ CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
         {"pools": {"gpu": {**GPU_ON, "tolerations": [{"key": "spot", "operator": "Exists"}]}}},
         ("pools.gpu.tolerations", "nvidia.com/gpu", "NoSchedule}"),
     ),
+    "tolerations for all pools that the chart's own would have hidden": (
+        {"poolDefaults": {"tolerations": [{"key": "spot", "operator": "Exists"}]}, "pools": {"gpu": GPU_ON}},
+        ("pools.gpu.tolerations", "nvidia.com/gpu", "NoSchedule}"),
+    ),
     "pools without an account": (
         {"triton": {"serviceAccount": {"create": False}}},
         ("triton.serviceAccount.create", "triton.serviceAccount.name"),

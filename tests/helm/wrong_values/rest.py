@@ -9,6 +9,10 @@ ON = {"enabled": True}
 
 # (values, what the sentence names)
 CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
+    "a collector that nobody reaches": (
+        {"otel": {"endpoint": "http://otel-collector:4318"}},
+        ("otel.endpoint", "networkPolicy.collectorTo"),
+    ),
     "a registry for all charts": (
         {"global": {"imageRegistry": "registry.example.com"}},
         ("global.imageRegistry", "registry.example.com", "imageRegistry", "images.*"),

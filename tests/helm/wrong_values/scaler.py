@@ -14,6 +14,14 @@ def pool(scaling: Object, **values: Any) -> Object:
     return {"scaler": ON, "pools": {"gpu": {"enabled": True, "autoscaling": {"enabled": True, **scaling}}}, **values}
 
 
+def warm(pools: list[str], of_chat: Object) -> Object:
+    """Nodes that are kept for these pools, of which two are there."""
+    sleeps: Object = {"autoscaling": {"enabled": True, "by": "scaler", "minReplicas": 0}}
+    chat: Object = {"device": "gpu", "models": ["digits-fp16"], **sleeps, **of_chat}
+    nodes: Object = {"cards": {"pools": pools, "maxNodes": 1}}
+    return {"scaler": {**ON, "warmNodes": nodes}, "pools": {"gpu": {**ON, **sleeps}, "chat": chat}}
+
+
 # (values, what the sentence names)
 CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
     "a pool that follows a scaler which is not there": (
@@ -81,6 +89,27 @@ CONTRADICTIONS: dict[str, tuple[Object, Names]] = {
     "a quota of a pool that is off": (
         {"scaler": {**ON, "quotas": {"gpus": {"pools": ["gpu"], "maxCards": 1}}}},
         ("scaler.quotas.gpus.pools",),
+    ),
+    "warm nodes without a scaler": (
+        {"scaler": {"warmNodes": {"cards": {"pools": ["gpu", "chat"], "maxNodes": 1}}}},
+        ("scaler.warmNodes", "scaler.enabled", "scaler.enabled=true"),
+    ),
+    "warm nodes for a pool that is off": (warm(["gpu", "tpu"], {}), ("scaler.warmNodes.cards.pools", "tpu")),
+    "warm nodes for a pool that is always there": (
+        warm(["gpu", "cpu"], {}),
+        ("scaler.warmNodes.cards.pools", "cpu", "autoscaling.by=scaler"),
+    ),
+    "warm nodes for a pool that somebody else scales": (
+        warm(["gpu", "chat"], {"autoscaling": {"enabled": False}}),
+        ("scaler.warmNodes.cards.pools", "chat", "pools.chat.autoscaling.enabled=true", "autoscaling.by=scaler"),
+    ),
+    "warm nodes for pools of different nodes": (
+        warm(["gpu", "chat"], {"nodeSelector": {"card": "h100"}}),
+        ("scaler.warmNodes.cards.pools", "chat", "nodeSelector"),
+    ),
+    "warm nodes for pools of different cards": (
+        warm(["gpu", "chat"], {"gpu": {"count": 2}}),
+        ("scaler.warmNodes.cards.pools", "chat", "gpu"),
     ),
     "a label by which the scaler is found": (
         {"scaler": {**ON, "podLabels": {"app.kubernetes.io/name": "mine"}}},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loadtest.bench.prove import features
 from loadtest.bench.prove.computed import ALL, FEW, Busy, Calm, Trial, judged, lateness
 from loadtest.bench.prove.overload import Overload
 from loadtest.bench.prove.refusals import Turn, verdict
@@ -88,3 +89,12 @@ def test_a_refusals_cost_is_the_median_of_turns() -> None:
 def test_a_gateway_whose_work_does_not_show_measures_nothing() -> None:
     with pytest.raises(CannotMeasure):
         verdict("cost", [Turn(0.0, 0.0)])
+
+
+def test_what_everything_costs_is_the_median_of_turns_in_pairs() -> None:
+    told = features.verdict([210e-6, 330e-6, 105e-6], [200e-6, 300e-6, 100e-6])
+    assert (told.value, told.outcome) == (pytest.approx(1.05), Outcome.MET)
+    assert features.verdict([220e-6] * 3, [200e-6] * 3).outcome is not Outcome.MET
+    assert features.verdict([208e-6] * 3, [200e-6] * 3).outcome is Outcome.MET
+    traces = features.verdict([208e-6] * 3, [200e-6] * 3, "traces", features.TRACES_COST)
+    assert traces.outcome is not Outcome.MET

@@ -175,8 +175,8 @@ def test_a_soak_keeps_counts_and_no_requests() -> None:
         found.kills.append(Kill(at_s, at_s, Victim.SERVER))
         found.count(load.take())
         assert load.shots == []
-    assert found.mix.num_sent == len(found.lag_s) == 5
-    assert len(found.took_s) == 4
+    assert found.mix.num_sent == found.lag.total == 5
+    assert found.took.total == 4
     assert found.mix.num_lost_to(Victim.SERVER.value) == 1
     assert found.outages_s == {Victim.SERVER.value: [1.0, 3.0]}
     assert found.longest_outages_s() == {Victim.SERVER.value: 3.0}

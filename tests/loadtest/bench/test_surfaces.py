@@ -72,7 +72,7 @@ def test_an_image_is_judged_by_throughput_and_by_latency() -> None:
     values = {verdict.name: (verdict.value, verdict.outcome) for verdict in part.verdicts}
     assert values["gateway ÷ direct throughput, image as JSON"] == (2.5, Outcome.MET)
     assert values["gateway ÷ direct p50, image as nested JSON"] == (2.0, Outcome.MISSED)
-    assert len(values) == 4
+    assert len(values) == 6
 
 
 def test_figures_are_told_with_their_ends() -> None:
@@ -131,5 +131,5 @@ def test_an_image_is_the_same_numbers_in_every_body() -> None:
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk: apt-get install wrk")
 def test_the_image_is_measured_through_gateway_and_triton(tmp_path: Path) -> None:
     part = json_image.measure(Setting(QUICK, tmp_path, tmp_path))
-    assert len(part.verdicts) == 4
+    assert len(part.verdicts) == 6
     assert set(part.values) == {f"{body}, {at}" for body in json_image.BODIES for at in ("gateway", "Triton direct")}

@@ -24,6 +24,7 @@ from loadtest.report import build as report
 from loadtest.report import evidence as report_evidence
 from loadtest.report import page
 from loadtest.target import Gateway
+from serving.measure import energy
 from tests.loadtest import rows as make
 
 NS = {"count": 3, "ns": 3_000_000}
@@ -267,8 +268,8 @@ def test_a_processors_energy_is_that_of_its_packages_where_they_tell_it(tmp_path
     rapl(tmp_path, "intel-rapl:0", "package-0\n", "1500000\n")
     rapl(tmp_path, "intel-rapl:1", "package-1\n", "500000\n")
     rapl(tmp_path, "intel-rapl:0:0", "core\n", "9000000\n")
-    assert meters.joules(meters.rapl_files(tmp_path)) == 2.0
-    assert meters.rapl_files(tmp_path / "gone") == ()
+    assert energy.joules(energy.rapl_files(tmp_path)) == 2.0
+    assert energy.rapl_files(tmp_path / "gone") == ()
 
 
 STATUS = {

@@ -54,6 +54,9 @@ version: 1
 {{- if .Values.gateway.tritonWords }}
 triton_words: true
 {{- end }}
+{{- if .Values.scaler.enabled }}
+scaler: http://{{ include "tandem.scalerName" . }}:9091
+{{- end }}
 pools:
   {{- range $device := list "gpu" "cpu" }}
   {{- range $name, $pool := $pools }}
@@ -111,6 +114,12 @@ quotas:
   {{ $name | quote }}: {pools: {{ toJson $quota.pools }}, max_cards: {{ int64 $quota.maxCards }}}
   {{- end }}
 {{- end }}
+{{- with .Values.scaler.warmNodes }}
+warm_nodes:
+  {{- range $name, $warm := . }}
+  {{ $name | quote }}: {pools: {{ toJson $warm.pools }}, max_nodes: {{ int64 $warm.maxNodes }}{{ with $warm.nodeStartS }}, node_start_s: {{ toJson . }}{{ end }}}
+  {{- end }}
+{{- end }}
 {{- with .Values.scaler.rules }}
 scaling:
   {{- range $name, $rule := . }}
@@ -149,6 +158,19 @@ allowed_origins: {{ toJson . }}
 {{- end }}
 {{- if .Values.gateway.allowMissing }}
 allow_missing: true
+{{- end }}
+{{- with .Values.gateway.usage }}
+{{- if .place }}
+usage: {place: {{ .place | quote }}, if_away: {{ .ifAway }}}
+{{- end }}
+{{- end }}
+{{- with .Values.gateway.accessLogRatio }}
+access_log: {path: "-", sample_ratio: {{ . }}}
+{{- end }}
+{{- with .Values.otel }}
+{{- if .endpoint }}
+otel: {endpoint: {{ .endpoint | quote }}, sample_ratio: {{ .sampleRatio }}, max_tail_rps: {{ .maxTailRps }}}
+{{- end }}
 {{- end }}
 limits:
   {{- range $name, $limit := .Values.gateway.limits }}

@@ -47,6 +47,9 @@ tells what is wrong and the way out, and has a test in tests/helm.
 {{- fail (printf "gateway.autoscaling.minReplicas is %d, more than its maxReplicas of %d. Make them agree." (int $gateway.autoscaling.minReplicas) (int $gateway.autoscaling.maxReplicas)) }}
 {{- end }}
 {{- $cpu := merge (dict) (default dict $gateway.resources.requests) (default dict $gateway.resources.limits) }}
+{{- if and $gateway.control.rollouts.enabled (not $gateway.control.configMap) }}
+{{- fail "gateway.control.rollouts lets gateways write their ConfigMap, and there is none. Set gateway.control.configMap, or leave it out: in Redis and files they may write anyway." }}
+{{- end }}
 {{- if and $gateway.autoscaling.enabled (not $cpu.cpu) }}
 {{- fail "gateway.autoscaling.targetCpuPercent is a share of the CPU that a gateway requests, and gateway.resources requests none. Set gateway.resources.requests.cpu." }}
 {{- end }}

@@ -102,6 +102,14 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   annotations:
     summary: "Tritons of pool {{ `{{ $labels.pool }}` }} serve different files as {{ `{{ $labels.model }}` }} {{ `{{ $labels.variant }}` }}."
     description: "One digest gets the requests, the servers of the other none of them. A roll-out that stands still, or a volume that differs: `/admin/status` names the servers."
+- alert: TandemQuarantined
+  expr: max by (namespace, tandem, pool, model, variant) (tandem_quarantined_servers{ {{- $it }}}) > 0
+  for: 0s
+  labels:
+    severity: warning
+  annotations:
+    summary: "Answers of {{ `{{ $labels.model }}` }} {{ `{{ $labels.variant }}` }} in pool {{ `{{ $labels.pool }}` }} are off; a server gets no more requests for it."
+    description: "Others gave other answers to the same requests, beyond what its gate allows. `/admin/status` names the server and says by how much: a changed file, another processor, a broken card."
 - alert: TandemTritonUnreachable
   expr: up{ {{- $it }},job="tandem-triton"} == 0
   for: 15m
@@ -182,6 +190,39 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
   annotations:
     summary: "{{ `{{ $value | humanizePercentage }}` }} of requests were taken and not answered in time."
     description: "Pools are slower than they were measured: look at nodes that throttle, neighbours, larger inputs."
+- alert: TandemControlStale
+  expr: |
+    min by (namespace, tandem) (tandem_control_current{ {{- $it }}}) == 0
+    or
+    count by (namespace, tandem) (count by (namespace, tandem, digest) (tandem_control_revision{ {{- $it }}})) > 1
+  for: 5m
+  labels:
+    severity: warning
+  annotations:
+    summary: "A gateway does not follow the control document, or gateways have different revisions of it."
+    description: "What it has stays in force; new pins, splits, rollouts and quotas do not count there. `problem` in its /admin/status says why."
+{{- include "tandem.tenantAlerts" . }}
+- alert: TandemTracesLost
+  expr: |
+    sum by (namespace, tandem) (rate(tandem_traces_total{ {{- $it }},outcome="lost"}[10m]))
+    / sum by (namespace, tandem) (rate(tandem_traces_total{ {{- $it }}}[10m])) > 0.05
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "{{ `{{ $value | humanizePercentage }}` }} of the traces do not get to the OpenTelemetry collector."
+    description: "Requests are answered all the same. A gateway's log says why: the collector at otel.endpoint is away or refuses them, a NetworkPolicy is in between (networkPolicy.collectorTo), or more is traced than it takes."
+- alert: TandemModelSource
+  expr: |
+    min by (namespace, tandem) (tandem_model_source_current{ {{- $it }}}) == 0
+    or
+    max by (namespace, tandem) (tandem_model_source_refused{ {{- $it }}}) > 0
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "New models are not taken from the bucket or registry of the model repository."
+    description: "What was taken before is served. `model_source` in a gateway's /admin/status says why: it cannot be read, or a variant is not what its gate recorded."
 {{- with include "tandem.keysSecret" . }}
 - alert: TandemKeysUnreadable
   expr: min by (namespace, tandem) (tandem_keys_readable{ {{- $it }}}) == 0
@@ -192,6 +233,66 @@ docs/monitoring.md; a number is a reason or says that it is a guess.
     summary: "A gateway cannot read its file of API keys."
     description: "The keys that it read last stay in force; added and revoked ones do not count. The gateway's log says what is wrong with the file in secret {{ . }}."
 {{- end }}
+{{- end }}
+
+{{/* By tenant. All thresholds are guesses. */}}
+{{- define "tandem.tenantAlerts" -}}
+{{- $it := include "tandem.matchers" . }}
+{{- $by := "by (namespace, tandem, tenant)" }}
+{{- $refused := printf "sum %s (rate(tandem_tenant_refusals_total{%s,outcome=~\"shed|expired\"}[10m]))" $by $it }}
+- alert: TandemQuotaNear
+  expr: max by (namespace, tandem, tenant, what, per) (tandem_tenant_quota_ratio{ {{- $it }},per=~"hour|month"}) > 0.9
+  for: 5m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Tenant {{ `{{ $labels.tenant }}` }} has used {{ `{{ $value | humanizePercentage }}` }} of its {{ `{{ $labels.what }}` }} per {{ `{{ $labels.per }}` }}."
+    description: "Beyond it its requests are 429 until the {{ `{{ $labels.per }}` }} ends: a larger quota in the control document, or less of what it sends."
+- alert: TandemBudgetBurns
+  # At the pace of the last six hours the dollars of the month are gone before its end, in UTC.
+  expr: |
+    max {{ $by }} (tandem_tenant_quota_ratio{ {{- $it }},what="dollars",per="month"})
+    + max {{ $by }} (deriv(tandem_tenant_quota_ratio{ {{- $it }},what="dollars",per="month"}[6h]))
+    * scalar((days_in_month() - day_of_month()) * 86400 + (24 - hour()) * 3600) > 1
+  for: 1h
+  labels:
+    severity: warning
+  annotations:
+    summary: "Tenant {{ `{{ $labels.tenant }}` }} will have spent its dollars before the month ends."
+    description: "At its pace of the last six hours {{ `{{ $value | humanizePercentage }}` }} of them by the month's end. `tandem cost --by tenant,model` says on which models."
+- alert: TandemTenantStarved
+  # One in five, of a tenant that gets less than half of what the mean tenant gets: who stays within a share is answered.
+  expr: |
+    {{ $refused }}
+    / ({{ $refused }} + (sum {{ $by }} (rate(tandem_tenant_requests_total{ {{- $it }}}[10m])) or 0 * {{ $refused }})) > 0.2
+    and
+    (sum {{ $by }} (rate(tandem_tenant_device_seconds_total{ {{- $it }}}[10m])) or 0 * {{ $refused }})
+    < on (namespace, tandem) group_left () 0.5 * avg by (namespace, tandem) (sum {{ $by }} (rate(tandem_tenant_device_seconds_total{ {{- $it }}}[10m])))
+  for: 10m
+  labels:
+    severity: warning
+  annotations:
+    summary: "{{ `{{ $value | humanizePercentage }}` }} of tenant {{ `{{ $labels.tenant }}` }}'s requests are refused or late, though it uses less than others."
+    description: "Others have larger weights or reserved shares, its deadlines are shorter than an execution, or its models have no room: docs/tenants.md says who goes first."
+- alert: TandemMispredicts
+  expr: |
+    max by (namespace, tandem, pool) (tandem_time_ratio{ {{- $it }}}) > 1.5
+    or
+    max by (namespace, tandem, pool) (tandem_time_ratio{ {{- $it }}}) < 0.5
+  for: 30m
+  labels:
+    severity: warning
+  annotations:
+    summary: "Work in pool {{ `{{ $labels.pool }}` }} takes {{ `{{ $value | humanize }}` }} times what its curves say."
+    description: "Gateways correct what they admit; plans, shares and bills go by the curves. Neighbours on the nodes, a clock that throttles, other inputs: profile anew with `tandem profile`."
+- alert: TandemUsageStale
+  expr: min by (namespace, tandem) (tandem_usage_current{ {{- $it }}}) == 0
+  for: 5m
+  labels:
+    severity: warning
+  annotations:
+    summary: "A gateway does not reach the place that keeps what tenants use."
+    description: "Quotas hold by its own counts, or requests are 503 (gateway.usage.ifAway). Counts wait for it; those of a gateway that ends meanwhile are lost."
 {{- end }}
 
 {{/* Nothing breaks at once: without the scaler's number everything stays as large as it is. Five and ten minutes are guesses; a gateway that is silent is

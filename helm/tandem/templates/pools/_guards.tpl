@@ -136,7 +136,8 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- $path := .path }}
 {{- $fixed := list "model-repository" "model-control-mode" "load-model" "model-config-name" "strict-readiness" "exit-timeout-secs" "http-port" "grpc-port" "metrics-port" }}
 {{- if eq $pool.server "nvidia" }}
-{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" "batchBuckets" "bucketLengths" "versions" }}
+{{- if .root.Values.otel.endpoint }}{{ $fixed = append $fixed "trace-config" }}{{ end }}
+{{- range $key := list "instances" "threads" "queueDelayUs" "maxBatch" "batchBuckets" "bucketLengths" "versions" "maxMemoryMb" }}
 {{- if not (kindIs "invalid" (index $pool $key)) }}
 {{- fail (printf "%s.%s would be ignored, because NVIDIA's server reads it from the model repository. Leave it out, or set %s.server=tandem." $path $key $path) }}
 {{- end }}
@@ -148,7 +149,7 @@ sentence tells what is wrong and the way out, and has a test in tests/helm.
 {{- fail (printf "%s.image would be ignored, because %s.server is nvidia, whose image is images.nvidia. Leave it out, or set %s.server=tandem." $path $path $path) }}
 {{- end }}
 {{- else }}
-{{- $fixed = list "pool" "model-repository" "host" "http-port" "grpc-port" "metrics-port" "exit-timeout-s" "ready-file" }}
+{{- $fixed = list "pool" "model-repository" "host" "http-port" "grpc-port" "metrics-port" "exit-timeout-s" "ready-file" "otel-endpoint" }}
 {{- if not .root.Values.networkPolicy.enabled }}
 {{- fail (printf "%s.server is tandem, whose Triton 2.51 has known security holes and may only be reached by the gateway. Keep networkPolicy.enabled=true, or set %s.server=nvidia." $path $path) }}
 {{- end }}

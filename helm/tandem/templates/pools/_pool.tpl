@@ -88,7 +88,7 @@ tandem-pool: {{ .name | quote }}
 {{- range fromYaml (include "tandem.pools" .) }}
 {{- if and (include "tandem.poolScaledByUs" .) (eq (int .autoscaling.minReplicas) 0) }}{{ $found = true }}{{ end }}
 {{- end }}
-{{- if $found }}true{{ end }}
+{{- if or $found .Values.scaler.warmNodes }}true{{ end }}
 {{- end }}
 
 {{/* Replacing a single GPU Triton in place: a rolling update leaves the new pod pending while the old one stops, and a node autoscaler

@@ -16,7 +16,7 @@ command:
   - --metrics-port=8002
   - --exit-timeout-s={{ .drain.exitTimeoutSeconds }}
   - --ready-file=/tmp/ready
-  {{- range $key, $option := dict "instances" "instances" "threads" "threads" "queueDelayUs" "queue-delay-us" "maxBatch" "max-batch" "versions" "versions" }}
+  {{- range $key, $option := dict "instances" "instances" "threads" "threads" "queueDelayUs" "queue-delay-us" "maxBatch" "max-batch" "versions" "versions" "maxMemoryMb" "max-memory-mb" }}
   {{- $value := index $ $key }}
   {{- if not (kindIs "invalid" $value) }}
   - --{{ $option }}={{ int64 $value }}
@@ -50,6 +50,19 @@ args:
 {{- end }}
 {{- range .extraArgs }}
   - {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Triton's spans of the requests that a gateway traces, which are those with a `traceparent`. Takes (dict "root" $ "pool" $pool). */}}
+{{- define "tandem.poolTraces" -}}
+{{- with .root.Values.otel.endpoint }}
+{{- if eq $.pool.server "tandem" }}
+- --otel-endpoint={{ . }}
+{{- else }}
+{{- range $setting := list "mode=opentelemetry" "level=TIMESTAMPS" "rate=0" (printf "opentelemetry,url=%s/v1/traces" (trimSuffix "/" .)) "opentelemetry,resource=service.name=tandem-triton" }}
+- --trace-config={{ $setting }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -6,7 +6,7 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if and .Values.scaler.enabled (not .Values.gateway.admin.enabled) }}
 {{- fail "scaler.enabled is true, but it goes by the gateways' metrics, which are on their admin listener, and that is off. Set gateway.admin.enabled=true." }}
 {{- end }}
-{{- range $name := list "rules" "quotas" }}
+{{- range $name := list "rules" "quotas" "warmNodes" }}
 {{- if and (get $.Values.scaler $name) (not $.Values.scaler.enabled) }}
 {{- fail (printf "scaler.%s would be ignored, because scaler.enabled is false. Set scaler.enabled=true, or leave it out." $name) }}
 {{- end }}
@@ -17,6 +17,30 @@ Guards of the scaler and of pools that follow it. As everywhere, each sentence t
 {{- if not (hasKey $pools .) }}
 {{- fail (printf "scaler.quotas.%s.pools names %s, and no pool of that name is on. Turn it on, or leave it out." $name .) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- range $name, $warm := .Values.scaler.warmNodes }}
+{{- $first := get $pools (first $warm.pools) }}
+{{- range $pool := $warm.pools }}
+{{- $path := printf "scaler.warmNodes.%s.pools names %s" $name $pool }}
+{{- if not (hasKey $pools $pool) }}
+{{- fail (printf "%s, and no pool of that name is on. Turn it on, or leave it out." $path) }}
+{{- end }}
+{{- $it := get $pools $pool }}
+{{- if not (and (eq $it.device "gpu") (include "tandem.poolScaledByUs" $it)) }}
+{{- fail (printf "%s, whose nodes the scaler does not wake: only pools of device gpu with autoscaling.by=scaler have nodes to keep. Set pools.%s.autoscaling.enabled=true and .by=scaler, or leave it out." $path $pool) }}
+{{- end }}
+{{- if $it.resourceClaims }}
+{{- fail (printf "%s, whose cards come by resource claims, which no other pod can hold for it. Leave it out." $path) }}
+{{- end }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "gpu" "runtimeClassName" "schedulerName" }}
+{{- if ne (toJson (get $it $field)) (toJson (get $first $field)) }}
+{{- fail (printf "%s, but its %s differs from that of %s: a node that is kept would be no place for both. Make them the same, or leave it out." $path $field (first $warm.pools)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if hasKey $pools (printf "warm-%s" $name) }}
+{{- fail (printf "scaler.warmNodes.%s: a pool is called warm-%s. Take another name." $name $name) }}
 {{- end }}
 {{- end }}
 {{- include "tandem.guardPodExtras" (dict "path" "scaler" "values" .Values.scaler "volumes" (list "config" "key" "tmp") "containers" (list "scaler")) }}

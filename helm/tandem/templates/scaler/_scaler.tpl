@@ -11,6 +11,11 @@ The scaler: names, what it is told, and how autoscalers follow it (pools/autosca
 {{- end }}
 
 {{/* Cluster-wide, so the namespace is in it. */}}
+{{- define "tandem.warmPriorityClass" -}}
+{{ printf "%s-%s-warm" .Release.Namespace (include "tandem.fullname" .) }}
+{{- end }}
+
+{{/* Cluster-wide, so the namespace is in it. */}}
 {{- define "tandem.scalerClusterRole" -}}
 {{ printf "%s-%s" .Release.Namespace (include "tandem.scalerName" .) }}
 {{- end }}

@@ -21,11 +21,13 @@ from serving.export.exported_model import NUMPY_TYPES
 from serving.export.large_model import DIGEST_KEY, LargeModel, Weights
 from serving.export.onnx_parts import MAX_BYTES, MS_DOMAIN, cleaned, inferred, nodes_of, operators
 from serving.export.onnx_session import first_line
+from serving.protocol.budget import INPUTS
 
 # ONNX's element type -> the datatype of the Open Inference Protocol
 DATATYPES: dict[int, str] = {
     int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy))): datatype for datatype, numpy in NUMPY_TYPES.items()
 } | {int(onnx.TensorProto.STRING): "BYTES"}
+MAX_DIMENSIONS = 32  # of NumPy 1, in which the embedded Triton hands tensors over
 _KINDS = {
     "sequence_type": "a sequence",
     "map_type": "a map",
@@ -57,6 +59,10 @@ def _ports(values: Iterable[onnx.ValueInfoProto], what: str, name: str) -> tuple
     found = tuple(_port(value, what, name) for value in values)
     if not found:
         raise UserError(f"{name} has no {what}, so there is nothing to serve")
+    if len(found) > INPUTS.most:
+        raise UserError(
+            f"{name} has {len(found)} {what}s, and a request carries {INPUTS.most} at most: join them in the graph"
+        )
     return found
 
 
@@ -77,6 +83,10 @@ def _port(value: onnx.ValueInfoProto, what: str, name: str) -> Port:
             f"{name}: {what} {value.name!r} does not say how many dimensions it has{why}: export it with a shape"
         )
     dims = tuple(_length(dim) for dim in tensor.shape.dim)
+    if len(dims) > MAX_DIMENSIONS:
+        raise UserError(
+            f"{name}: {what} {value.name!r} has {len(dims)} dimensions, and Triton hands over {MAX_DIMENSIONS} at most"
+        )
     return Port(value.name, DATATYPES[tensor.elem_type], dims)
 
 

@@ -135,11 +135,25 @@ def failure(error):
     return pb.InferenceResponse(error=pb.TritonError(reason, code))
 
 
-def together(members):
-    """{input name: the rows of all members, one after the other}"""
+def together(members, rooms):
+    """{input name: the rows of all members, one after the other}
+
+    `rooms`: {input name: memory of the largest batch so far}. Memory that is new for each batch costs more than the copy into it.
+    """
     if len(members) == 1:
         return members[0].feed
-    return {name: np.concatenate([m.feed[name] for m in members]) for name in members[0].feed}
+    return {name: concatenated([m.feed[name] for m in members], name, rooms) for name in members[0].feed}
+
+
+def concatenated(parts, name, rooms):
+    first = parts[0]
+    if first.dtype == np.object_ or not first.ndim:
+        return np.concatenate(parts)
+    size = sum(part.nbytes for part in parts)
+    if name not in rooms or rooms[name].nbytes < size:
+        rooms[name] = np.empty(size, np.uint8)
+    shape = (sum(len(part) for part in parts), *first.shape[1:])
+    return np.concatenate(parts, out=rooms[name][:size].view(first.dtype).reshape(shape))
 
 
 class TritonPythonModel:
@@ -156,6 +170,7 @@ class TritonPythonModel:
         self.buckets = ort_session.open_buckets(self.session, config, kind, device)
         self.run_options = self.buckets.plain if self.buckets else ort_session.run_options(config)
         self.is_batched = config["max_batch_size"] > 0
+        self.rooms = {}
         self.output_names = [entry["name"] for entry in config["output"]]
         for strange, meant in Parameters(config).suspects():
             pb.Logger.log_warn(f"{args['model_name']}: parameter '{strange}' is not read; did you mean '{meant}'?")
@@ -202,7 +217,9 @@ class TritonPythonModel:
         names = [name for name in self.output_names if any(name in m.wanted for m in members)]
         values = self.buckets.run([member.feed for member in members], names) if self.buckets else None
         if values is None:
-            values = dict(zip(names, self.session.run(names, together(members), self.run_options), strict=True))
+            values = dict(
+                zip(names, self.session.run(names, together(members, self.rooms), self.run_options), strict=True)
+            )
         if not self.is_batched:
             return [respond(values, members[0], ...)]
         total = sum(m.rows for m in members)
@@ -220,6 +237,7 @@ class TritonPythonModel:
 
     def finalize(self):
         self.buckets = self.session = None
+        self.rooms = {}
 
 
 def respond(values, member, rows):

@@ -1,7 +1,7 @@
 """A card that is not there: CUDA's runtime and a session that captures graphs, on ONNX Runtime's CPU provider.
 
-It refuses what CUDA refuses: memory that nobody allocated, copies and allocations while a graph is captured, and a graph's replay with other
-shapes or addresses than it was captured with.
+It refuses what CUDA refuses: memory that nobody allocated, copies and allocations while a graph is captured, and a replay with other shapes
+or addresses than a graph was captured with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
+import onnxruntime as ort  # type: ignore[import-untyped, unused-ignore]
+from onnxruntime import OrtValue  # the real one, whatever stands in for it
 
 OUT_OF_MEMORY, INVALID, STREAM_CAPTURE_UNSUPPORTED = 2, 1, 900
 
@@ -31,6 +32,7 @@ class Card:
     captured: list[str] = field(default_factory=list)
     replays: list[str] = field(default_factory=list)
     copied_to_host: list[int] = field(default_factory=list)
+    num_pageable: int = 0  # copies from or to memory that is not pinned, which CUDA takes, too
     pinned: dict[int, Any] = field(default_factory=dict)
     on_card: dict[int, int] = field(default_factory=dict)  # address -> bytes
     is_capturing: bool = False
@@ -61,8 +63,9 @@ class Card:
         if self.is_capturing:
             return STREAM_CAPTURE_UNSUPPORTED
         host, device = (source, target) if kind == 1 else (target, source)
-        if host.value not in self.pinned or self.on_card.get(device.value, 0) < num_bytes.value:
+        if host.value in self.on_card or self.on_card.get(device.value, 0) < num_bytes.value:
             return INVALID
+        self.num_pageable += host.value not in self.pinned
         if kind == 2:
             self.copied_to_host.append(num_bytes.value)
         ctypes.memmove(target, source, num_bytes.value)
@@ -74,7 +77,7 @@ class Card:
 
         def allocate(shape: list[int], dtype: Any, device: str, number: int) -> Any:
             assert (device, number) == ("cuda", 0)
-            value = ort.OrtValue.ortvalue_from_shape_and_type(shape, dtype)
+            value = OrtValue.ortvalue_from_shape_and_type(shape, dtype)
             self.on_card[value.data_ptr()] = value.tensor_size_in_bytes()
             return value
 
@@ -178,4 +181,4 @@ def graph_of(options: Any) -> str:
 
 
 def on_host(shape: list[int]) -> Any:
-    return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
+    return OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))

@@ -1,0 +1,28 @@
+"""Children that one thread waits for, in a process whose loop reaps all others (`serving.local.processes.Nursery`).
+
+Keep: nobody else takes such a child's exit code. Python reads one that is gone as 0, so that a command that failed would count as done.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import weakref
+from typing import Any
+
+STARTING = threading.Lock()  # held while one is started, and by whoever reaps: none ends before it is known
+_own: weakref.WeakSet[OwnChild] = weakref.WeakSet()
+
+
+class OwnChild(subprocess.Popen[bytes]):
+    """`subprocess.Popen`, whose exit code is told to its own thread alone."""
+
+    def __init__(self, command: list[str], **options: Any) -> None:
+        with STARTING:
+            super().__init__(command, **options)
+            _own.add(self)
+
+
+def own() -> set[int]:
+    """The numbers of those that run, or have ended and are not waited for yet. Hold STARTING."""
+    return {child.pid for child in _own if child.returncode is None}

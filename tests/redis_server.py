@@ -1,0 +1,45 @@
+"""A real Redis of a test's own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from serving.ports import free_ports
+from serving.redis_client import RedisClient, Refused, Unreachable
+from tests.local.harness import wait_until
+
+
+class RedisServer:
+    """Keeps what it holds over a restart."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = shutil.which("redis-server")
+        assert program, "redis-server is not installed (apt-get install redis-server)"
+        self.port = free_ports(1)[0]
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", *options]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with RedisClient(self.url) as client:
+
+            def answers() -> bool:
+                try:
+                    return client.ask("PING") == b"PONG"
+                except Refused:  # it wants a password
+                    return True
+                except Unreachable:
+                    return False
+
+            wait_until(answers, "Redis answers")
+
+    def client(self) -> RedisClient:
+        return RedisClient(self.url)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
