@@ -48,6 +48,9 @@ RETRY_AFTER_S = 1.0  # an embedded Triton or a dead stub is back in about a seco
 SWEEP_S = 0.25  # how late a server that was left out is tried again
 KEPT_RATIO = 0.05  # of a request's time, that a refusal is kept where nothing changes; a guess, not measured
 SAME_RATIO = 0.05  # of the wait that somebody was told, for which the next ones hear of the same moment: Retry-After is off by as much
+MUCH_LEFT_RATIO = (
+    0.9  # of a request's time: whoever is refused with less hears how much was left; a guess, not measured
+)
 FORECAST_EVERY_S = (
     0.005  # that all candidates of a request are asked, for whoever wants to know; a guess: 2 µs, 200 times a second
 )
@@ -276,7 +279,7 @@ class Dispatcher:
             elif request.forecasts:  # of a choice that led nowhere
                 request.forecasts = ()
             if chosen is None:
-                raise self._refusal(now, request, candidates, turn)
+                raise self._refusal(now, request, candidates, turn, left_s=request.deadline - now)
             candidate = chosen.candidate
             ticket = candidate.queue.enter(
                 now, request, candidate.service, request.rows, request.deadline, request.priority, request.tenant
@@ -341,10 +344,10 @@ class Dispatcher:
             return None
         out_of_reach = hopeless(candidates, request.rows, request.deadline - now, turn)
         least_rows, request.rows = request.rows, max(request.rows, usual_rows)
-        error = self._refusal(now, request, _that_take(route, request.rows), turn)
+        error = self._refusal(now, request, _that_take(route, request.rows), turn, left_s=longest_s)
         if isinstance(error, errors.NeverInTime) and request.rows > least_rows:  # which is no guess
             guessed, request.rows = request.rows, least_rows
-            error = self._refusal(now, request, candidates, turn)
+            error = self._refusal(now, request, candidates, turn, left_s=longest_s)
             request.rows = guessed
         if not isinstance(error, errors.Overloaded):
             return None
@@ -420,21 +423,23 @@ class Dispatcher:
         )
 
     def _refusal(
-        self, now: float, request: InferRequest, candidates: Sequence[Candidate], turn: float
+        self, now: float, request: InferRequest, candidates: Sequence[Candidate], turn: float, *, left_s: float
     ) -> errors.RequestError:
-        """Why none of these may be sent this request."""
+        """Why none of these may be sent this request, which has `left_s` of its time; told to others, too, all of it."""
         if now >= request.deadline:
             return errors.DeadlineExpired("the deadline passed before the request was worked on")
         if not any(replica.is_up for candidate in candidates for replica in candidate.queue.replicas):
             return _not_ready(request)
-        again = now + request.deadline - request.arrived  # one that comes anew has all of its time
+        longest_s = request.deadline - request.arrived
+        again = now + longest_s  # one that comes anew has all of its time
         wait_s = retry_after_s(now, candidates, request.rows, again, request.priority, tenant=request.tenant, turn=turn)
-        left_ms = (request.deadline - now) * 1000
+        within = f"{longest_s * 1000:.0f} ms"  # as its client said
+        if left_s < MUCH_LEFT_RATIO * longest_s:
+            within += f", of which {left_s * 1000:.0f} ms are left"
         if wait_s is None:
-            return errors.NeverInTime(
-                f"'{request.route.name}' cannot answer this within {left_ms:.0f} ms, however little there is to do"
-            )
-        text = f"'{request.route.name}' has too much to do to answer within {left_ms:.0f} ms"
+            text = f"'{request.route.name}' cannot answer this within {within}, however little there is to do"
+            return errors.NeverInTime(text)
+        text = f"'{request.route.name}' has too much to do to answer within {within}"
         return errors.Overloaded(text, retry_after_s=wait_s)
 
     async def _wait(self, request: InferRequest, ticket: Ticket, queue: PoolQueue, client: Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -96,31 +98,48 @@ def test_each_candidate_is_told_with_its_time_its_price_and_its_verdict() -> Non
         async with gateway_of(
             {"cpu": [OddTriton()], "gpu": [OddTriton(kind="KIND_GPU")]}, prices={"cpu": 0.36, "gpu": 3.6}
         ) as gateway:
-            believe(gateway, "cpu", 0.2)
-            believe(gateway, "gpu", 0.1)
+            believe(gateway, "cpu", 20.0)
+            believe(gateway, "gpu", 10.0)
             await ask(gateway, traceparent=TRACEPARENT)
             told = last(gateway)
             assert (told["pool"], told["reason"]) == ("cpu", "cheapest_in_time")
-            assert told["predicted_s"] == pytest.approx(0.2)
-            assert told["price_per_million"] == pytest.approx(20)  # 0.2 s of 0.36 an hour
+            assert told["predicted_s"] == pytest.approx(20.0)
+            assert told["price_per_million"] == pytest.approx(2000)  # 20 s of 0.36 an hour
             assert [(c["pool"], c["verdict"]) for c in told["candidates"]] == [("cpu", "chosen"), ("gpu", "dearer")]
-            assert [c["price_per_million"] for c in told["candidates"]] == pytest.approx([20, 100])
-            assert told["candidates"][1]["predicted_s"] == pytest.approx(0.1)
-            believe(gateway, "cpu", 0.2)  # what was learnt is forgotten
-            believe(gateway, "gpu", 0.1)
-            await ask(gateway, traceparent=TRACEPARENT, tandem_deadline_ms=150)
+            assert [c["price_per_million"] for c in told["candidates"]] == pytest.approx([2000, 10000])
+            assert told["candidates"][1]["predicted_s"] == pytest.approx(10.0)
+            believe(gateway, "cpu", 20.0)  # what was learnt is forgotten
+            believe(gateway, "gpu", 10.0)
+            await ask(gateway, traceparent=TRACEPARENT, tandem_deadline_ms=15_000)
             told = last(gateway)
             assert (told["pool"], told["reason"]) == ("gpu", "spill")
             assert [(c["pool"], c["verdict"]) for c in told["candidates"]] == [("cpu", "late"), ("gpu", "chosen")]
-            believe(gateway, "gpu", 0.1)
-            refused = await ask(gateway, traceparent=TRACEPARENT, tandem_deadline_ms=50)
+            believe(gateway, "gpu", 10.0)
+            refused = await ask(gateway, traceparent=TRACEPARENT, tandem_deadline_ms=5000)
             assert refused.status == 503
             told = last(gateway)
             assert (told["pool"], told["outcome"], told["actual_s"]) == (None, "shed", None)
-            assert "50 ms" in told["error"]
+            assert "within 5000 ms" in told["error"]
             assert [c["verdict"] for c in told["candidates"]] == ["late", "late"]
             await ask(gateway, traceparent=TRACEPARENT, tandem_pool="gpu")
             assert last(gateway)["reason"] == "pinned"
+
+    uvloop.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "told"), [(0.0, rb"within (50000) ms, however"), (20.0, rb"within 50000 ms, of which (\d+) ms are left")]
+)
+def test_who_is_refused_hears_of_the_deadline_and_of_what_is_left_where_that_is_much_less(
+    ago_s: float, told: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with gateway_of({"cpu": [OddTriton()]}) as gateway:
+            believe(gateway, "cpu", 55.0)
+            monkeypatch.setattr(dispatch, "perf_counter", lambda: perf_counter() + ago_s)  # since it came
+            refused = await ask(gateway, traceparent=TRACEPARENT, tandem_deadline_ms=50_000)
+            [ms] = re.findall(told, refused.body)
+            assert 20_000 < int(ms) <= 50_000 - ago_s * 1000
 
     uvloop.run(scene())
 
