@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,41 @@ import pytest
 from serving.ports import free_ports
 from tests.gateway.conftest import digits, environment, kinds  # noqa: F401 (once for all files of this folder)
 from tests.gateway.openai.conftest import words, words_repository, words_triton  # noqa: F401
-from tests.local.harness import wait_until
+from tests.local import harness
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 BROWSER = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+
+
+# What Chromium says where the document that an expression was for is being left, or the next is not there yet.
+LEAVING = (
+    "Inspected target navigated or closed",
+    "Execution context was destroyed",
+    "Cannot find",
+    "Promise was collected",
+)
+
+
+class Refused(Exception):
+    """By the browser, of which a command was asked."""
+
+
+class Leaving(Refused):
+    """The tab goes elsewhere: what was asked of its document is to be asked of the next."""
+
+
+class Thrown(Exception):
+    """By an expression."""
+
+
+def wait_until(happened: Callable[[], Any], what: str, limit_s: float = harness.LIMIT_S) -> Any:
+    """The first true answer; a tab that is on its way has none yet."""
+
+    def answer() -> Any:
+        with contextlib.suppress(Leaving):
+            return happened()
+
+    return harness.wait_until(answer, what, limit_s)
 
 
 class Connection:
@@ -36,6 +67,9 @@ class Connection:
         self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         while (message := json.loads(self._socket.recv())).get("id") != number:
             self.note(message)
+        if "error" in message:
+            said = f"{method}: {message['error']['message']}"
+            raise (Leaving if message["error"]["message"].startswith(LEAVING) else Refused)(said)
         return message["result"]
 
     def note(self, event: dict[str, Any]) -> None:
@@ -80,6 +114,8 @@ class Page(Connection):
     def js(self, expression: str) -> Any:
         """A promise is waited for."""
         evaluated = self.do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in evaluated:
+            raise Thrown(f"{expression}: {evaluated['result'].get('description', evaluated['exceptionDetails'])}")
         return evaluated["result"].get("value")
 
     def text(self, name: str) -> str:

@@ -11,8 +11,7 @@ import pytest
 from serving.keys import changes
 from serving.keys.key import ADMIN, INFER
 from tests.gateway.conftest import Running, gateway_before
-from tests.local.harness import wait_until
-from tests.ui.conftest import BROWSER, Page
+from tests.ui.conftest import BROWSER, Page, wait_until
 
 pytestmark = BROWSER
 

@@ -16,8 +16,7 @@ import pytest
 from serving.keys.key import ADMIN, INFER
 from tests.gateway.conftest import SAMPLE, Running, gateway_before
 from tests.gateway.test_keys_listeners import NOWHERE, make
-from tests.local.harness import wait_until
-from tests.ui.conftest import BROWSER, Page
+from tests.ui.conftest import BROWSER, Page, wait_until
 
 pytestmark = BROWSER
 

@@ -15,8 +15,8 @@ from tests.cluster.scaler.test_cluster_state import listing
 from tests.cluster.servers import answering
 from tests.cluster.test_connection import kubeconfig
 from tests.gateway.conftest import SAMPLE, TANDEM, Running, gateway_before, wait_for_model
-from tests.local.harness import ROOT, Program, Served, undisturbed, wait_until
-from tests.ui.conftest import BROWSER, Page
+from tests.local.harness import ROOT, Program, Served, undisturbed
+from tests.ui.conftest import BROWSER, Page, wait_until
 
 pytestmark = BROWSER
 VIEWS = ("live", "cost", "decisions", "models", "rollouts", "try/digits")

@@ -7,8 +7,7 @@ from pathlib import Path
 from serving.control.document import ModelControl, parse
 from serving.control.stores import FileStore
 from tests.gateway.conftest import SAMPLE, gateway_before
-from tests.local.harness import wait_until
-from tests.ui.conftest import BROWSER, Page
+from tests.ui.conftest import BROWSER, Page, wait_until
 from tests.ui.test_page import CHECK, open_view
 
 pytestmark = BROWSER
