@@ -27,11 +27,11 @@ ANSWER_TIMEOUT_S = 120.0  # a first run on a card chooses algorithms (guess, not
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A published model and what is sent to it. `pixels`: digits or random."""
+    """A published model and what is sent to it. `data`: digits, random, or the .npz file with what both sides are given."""
 
     model: str
     repository: Path
-    pixels: str
+    data: str
     batch_size: int
     variant: str = "fp32"
 
@@ -50,7 +50,7 @@ def request_to(net: Net, gateway: Server, headers: Mapping[str, str] | None = No
     if metadata is None:
         raise CannotMeasure(f"the gateway does not serve {net.served_name}")
     given = signature(metadata)
-    some = named(net.pixels, given, "binary", 0)
+    some = named(net.data, given, "binary", 0)
     repeats = -(-net.batch_size // some.num_inputs)
     batch = {name: values.repeat(repeats, axis=0)[: net.batch_size] for name, values in some.arrays.items()}
     body = encode_binary(given, batch, ())
@@ -94,7 +94,11 @@ def in_process_rps(
 ) -> tuple[str, float]:
     """The version of its ONNX Runtime, and requests per second of a new session. Raises CannotMeasure."""
     limit_s = ANSWER_TIMEOUT_S + round_s
-    how = {"num_threads": num_threads, "allow_spinning": allow_spinning, "inputs": None}
+    how = {
+        "num_threads": num_threads,
+        "allow_spinning": allow_spinning,
+        "inputs": net.data if net.data.endswith(".npz") else None,
+    }
     try:
         worker = WorkerProcess(engine)
         try:

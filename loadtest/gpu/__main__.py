@@ -40,6 +40,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--minutes", type=float, default=60.0, help="for all of them; the next run goes on (default: %(default)g)"
     )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help="of these stages, the units whose names have these words; as often as needed",
+    )
     parser.add_argument("--output", type=Path, help=f"a folder, which is continued (default: {RESULTS}/CARD)")
     parser.add_argument(
         "--files", type=Path, default=WORK / "files", help="what unpack.sh joined (default: %(default)s)"
@@ -88,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
             )
             chosen = [stage for stage in STAGES if stage.name in (options.stage or NAMES)]
             is_done = run_stages(
-                chosen, setup, ledger, lambda: page.write(output, ledger.report()), options.minutes * 60
+                chosen, setup, ledger, lambda: page.write(output, ledger.report()), options.minutes * 60, options.only
             )
     except CannotMeasure as error:
         print(f"tandem: {error}", file=sys.stderr)

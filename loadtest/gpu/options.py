@@ -40,8 +40,18 @@ CONVOLUTIONS: Arms = {
     f"prefer_nhwc, {GRAPHS}": ((NHWC, CAPTURE), True),
 }
 ONE_STREAM: Arms = {"use_ep_level_unified_stream": ((("use_ep_level_unified_stream", "1"),), False)}
+MEMORY: Arms = {
+    "arena_extend_strategy=kSameAsRequested": ((("arena_extend_strategy", "kSameAsRequested"),), False),
+    "gpu_mem_limit=4 GiB": ((("gpu_mem_limit", str(4 << 30)),), False),
+}
+KERNELS = {
+    "flash": 1,
+    "memory-efficient": 2,
+    "cuDNN's": 8,
+    "plain": 16,
+}  # of fused attention, as the provider adds them up
 CASES: tuple[tuple[str, str, Arms], ...] = (
-    ("minilm", "fp16", {**ALL, **ONE_STREAM}),
+    ("minilm", "fp16", {**ALL, **ONE_STREAM, **MEMORY}),
     ("minilm", "fp32", {**ALL, **ONE_STREAM}),
     ("resnet50", "fp16", {**ALL, **CONVOLUTIONS}),
     ("bert-base", "fp16", ALL),
@@ -71,7 +81,7 @@ def units(setup: Setup) -> Iterator[Unit]:
 
 def _fusion(setup: Setup, name: str) -> UnitResult:
     """FP32 and FP16, each fused beside plain, all in the same turns."""
-    plain = {variant: _file(setup, net(name).model, variant) for variant in ("fp32", "fp16")}
+    plain = {variant: _file(setup, name, variant) for variant in ("fp32", "fp16")}
     fused = fused_files(plain["fp32"], setup.work / "fused", name)
     by_variant: dict[str, dict[str, Entrant]] = {
         variant: {
@@ -81,6 +91,10 @@ def _fusion(setup: Setup, name: str) -> UnitResult:
         }
         for variant in plain
     }
+    for kernel, number in KERNELS.items():
+        option = ("sdpa_kernel", str(number))
+        arm = f"{FUSED}, sdpa_kernel={number} ({kernel})"
+        by_variant["fp16"][arm] = Entrant(f"fp16 {arm}", "cuda", fused["fp16"], (option,))
     results = _contest(setup, name, [one for arms in by_variant.values() for one in arms.values()])
     found = [findings(name, variant, arms, results) for variant, arms in by_variant.items()]
     times = tuple(time for one in found for time in one.options if time.arm != PLAIN)
@@ -105,8 +119,10 @@ def fused_files(fp32: Path, folder: Path, name: str) -> dict[str, Path]:
     return files
 
 
-def _file(setup: Setup, model: str, variant: str) -> Path:
+def _file(setup: Setup, name: str, variant: str) -> Path:
     """Raises CannotMeasure."""
+    setup.make(name)
+    model = net(name).model
     files = [one.model_path for one in Repository(setup.nets).variants() if one.name == f"{model}-{variant}"]
     if not files:
         raise CannotMeasure(f"{model}-{variant} was not made")
@@ -129,7 +145,7 @@ def _contest(setup: Setup, name: str, entrants: Sequence[Entrant]) -> Results:
 
 def _measured(setup: Setup, name: str, variant: str, arms: Arms) -> UnitResult:
     model = net(name).model
-    file = _file(setup, model, variant)
+    file = _file(setup, name, variant)
     entrants = {arm: Entrant(f"{variant} {arm}", "cuda", file, *how) for arm, how in arms.items()}
     results = _contest(setup, name, list(entrants.values()))
     found = findings(name, variant, entrants, results)

@@ -2,6 +2,7 @@
 # CPU against GPU on a machine with an NVIDIA card and no network: stages that leave results at once and continue each other.
 #
 #   loadtest/gpu/run.sh [STAGE…] [--minutes 9] [--output DIR]     sanity, table, served, bridge, conclusions; default: all
+#   loadtest/gpu/run.sh table --only WORDS                        units of a stage whose names have these words
 #   loadtest/gpu/run.sh --stand-in                                a rehearsal without a card, with short times
 #
 # What is needed beside this checkout lies in build/gpu/files, where loadtest/gpu/unpack.sh puts it; without it .venv is used.
@@ -11,7 +12,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 base=${PYTHON:-python3} files=$PWD/build/gpu/files venv=$PWD/build/gpu/venv
-for word in "$@"; do case $word in -h | --help) sed -n 2,10p "$0"; exit 0 ;; esac; done
+for word in "$@"; do case $word in -h | --help) sed -n 2,11p "$0"; exit 0 ;; esac; done
 
 # CUDA, cuBLAS and cuDNN: PyTorch's, where it has the right ones; else from carried wheels.
 folders=""

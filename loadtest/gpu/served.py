@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from loadtest.claims import speeds
 from loadtest.claims.experiments import PIXELS, ServingCase
 from loadtest.claims.values import Findings, Omission, ServedRound
 from loadtest.errors import CannotMeasure
@@ -36,8 +36,7 @@ from loadtest.gpu.served_parts import (
     key,
     served_rates,
 )
-from loadtest.gpu.table import MAX_BATCH_SIZE
-from loadtest.gpu.unit import Setup, Unit, UnitResult, environment
+from loadtest.gpu.unit import MAX_BATCH_SIZE, Setup, Unit, UnitResult, environment
 from loadtest.nets import Net, device_of, in_process_rps, request_to, served, served_rps
 from loadtest.processes import cpu_s, family
 from loadtest.profile.selection import linked
@@ -47,18 +46,22 @@ from serving import scheduling
 from serving.compiled import folder as compiled_folder
 from serving.decisions.engines import PLAIN
 from serving.export.scratch import scratch
+from serving.export.speed_nets import net as speed_net
+from serving.export.speed_nets.compare import inputs_of
 from serving.measure.rounds import order
 from serving.repository import Repository
 
 # Model, variant and batch sizes, most telling first: a net in which computing dominates, and one in which serving does.
 CASES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("resnet50", "fp16", (32, 1, 8)),
+    ("bert-base", "fp16", (128,)),
+    ("minilm", "fp16", (128, 1)),
     ("digits", "fp32", (32, 1, 8)),
     ("resnet50", "fp32", (32,)),
 )
 QUICK_SIZES = (8, 1)
 NUM_ROUNDS, NUM_QUICK_ROUNDS = 4, 2
-SECONDS, QUICK_SECONDS, WARM_S = 0.7, 0.3, 0.5  # of a turn; 25 rounds of 7 turns, and starts, come to 300 s (reckoned)
+SECONDS, QUICK_SECONDS, WARM_S = 0.7, 0.3, 0.5  # of a turn; 40 rounds of 7 turns, and starts, come to 450 s (reckoned)
 OUTSTANDING = 4  # requests, as the claims have it
 LEAST_COUNTED = 0.1  # of the requests that were answered: Triton may count the last batch a moment later (guess)
 PROGRAMS = {"tritonserver": "Triton", "triton_python_backend_stub": "stub"}
@@ -93,6 +96,21 @@ def cases(setup: Setup) -> list[tuple[ServingCase, tuple[int, ...]]]:
         (ServingCase(model, variant, PLAIN[pool], trained if model == "digits" else setup.nets, is_share=True), sizes)
         for model, variant, sizes in chosen
     ]
+
+
+def _published(setup: Setup, case: ServingCase) -> str:
+    """The name under which it is served: an untrained net's may be another one."""
+    return speed_net(case.model).model if case.repository == setup.nets else case.model
+
+
+def _data(setup: Setup, case: ServingCase) -> str:
+    """What both sides are given: texts of the length that a net's times are told for."""
+    if case.model in PIXELS:
+        return PIXELS[case.model]
+    file = setup.work / f"{case.model}.npz"
+    if not file.exists():
+        np.savez(file, **cast(dict[str, Any], inputs_of(_published(setup, case), MAX_BATCH_SIZE)))
+    return str(file)
 
 
 def experiments_known(setup: Setup, done: frozenset[str]) -> frozenset[str]:
@@ -137,8 +155,8 @@ def is_compiled() -> bool:
 def open_ways(setup: Setup, case: ServingCase, until_last: ExitStack) -> Ways:
     """Raises CannotMeasure where there is no gateway."""
     if case.repository == setup.nets:
-        speeds.make([case.model], setup.nets, setup.say, MAX_BATCH_SIZE)
-    name = f"{case.model}-{case.variant}"
+        setup.make(case.model)
+    name = f"{_published(setup, case)}-{case.variant}"
     variants = [one for one in Repository(case.repository).variants() if one.name == name]
     if not variants:
         raise CannotMeasure(f"there is no {name} in the repository")
@@ -161,6 +179,8 @@ def open_ways(setup: Setup, case: ServingCase, until_last: ExitStack) -> Ways:
         by_arm[GENERATOR] = Way(half.enter_context(quick_server(folder)), None)
         # A processor has buffers, and no graphs.
         options = ["--batch-buckets", "auto", *(("--cuda-option", "enable_cuda_graph=1") if case.pool == "gpu" else ())]
+        if case.model not in PIXELS:
+            options += ["--bucket-lengths", str(speed_net(case.model).num_tokens)]
         try:
             captured = half.enter_context(stack(repository, graphs, pool=case.pool, device=case.pool, options=options))
             by_arm[GRAPHS] = Way(captured.gateway, captured.triton)
@@ -173,7 +193,7 @@ def open_ways(setup: Setup, case: ServingCase, until_last: ExitStack) -> Ways:
 def measure_round(setup: Setup, case: ServingCase, size: int, number: int, opened: Callable[[], Ways]) -> UnitResult:
     """Every way once, each round in another order. Raises CannotMeasure where the gateway or the net in process gives nothing."""
     ways = opened()
-    net = Net(case.model, ways.repository, PIXELS[case.model], size, case.variant)
+    net = Net(_published(setup, case), ways.repository, _data(setup, case), size, case.variant)
     request = request_to(net, ways.by_arm[GATEWAY].server)
     if size not in ways.warm:
         _warm(case, request, ways)

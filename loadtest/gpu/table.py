@@ -31,7 +31,6 @@ from serving.repository import Repository
 NETS = ("resnet50", "minilm", "bert-base", "mlp", "efficientnet-b2")
 FIRST, BETWEEN = (1, 8, 32, 128), (2, 4, 16, 64)
 ON_CPU = (1, 8, 32)  # larger ones take seconds a run, and bring a processor nothing
-MAX_BATCH_SIZE = 128
 CARD = Timing(FIRST, seconds=0.3, max_seconds=8.0, num_rounds=3, num_threads=1)
 # Nets for which each new session costs seconds: cuDNN tries all algorithms for each convolution and size of batch, and those that are
 # depthwise are slow to try. A round took an H200 5 to 9 s for a batch size (2026-11-26): three fit.
@@ -84,7 +83,7 @@ def _speeds_unit(name: str, engine: str, sizes: tuple[int, ...]) -> str:
 
 
 def _made(setup: Setup, name: str) -> UnitResult:
-    speeds.make([name], setup.nets, setup.say, MAX_BATCH_SIZE)
+    setup.make(name)
     return UnitResult()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loadtest.claims import speeds
 from loadtest.claims.claims_file import Suite
 from loadtest.claims.experiments import SuiteSetup
 from loadtest.claims.values import Findings
@@ -16,6 +17,8 @@ from serving.decisions.engines import EnginePython
 from serving.measure.machine import Machine
 
 Say = Callable[[str], None]
+MAX_BATCH_SIZE = 128  # of the nets
+ENVIRONMENTS = "environments"  # the unit
 ENVIRONMENT_S = 300.0  # 600 MB of wheels are unpacked (guess, not measured)
 
 
@@ -56,6 +59,10 @@ class Setup:
     def nets(self) -> Path:
         return self.work / "nets"
 
+    def make(self, net: str) -> None:
+        """The untrained net, where it is not there yet. Raises CannotMeasure."""
+        speeds.make([net], self.nets, self.say, MAX_BATCH_SIZE)
+
     def claims_setup(self, engines: Mapping[str, EnginePython] | None = None) -> SuiteSetup:
         chosen = self.card.engines if engines is None else engines
         return SuiteSetup(self.suite, self.suite.claims, self.machine, chosen, self.nets, self.trained)
@@ -70,7 +77,7 @@ def environment(setup: Setup) -> Unit:
             run_command([*TANDEM, "environment", pool], f"the environment of the {pool} pool", ENVIRONMENT_S)
         return UnitResult()
 
-    return Unit("environments", made)
+    return Unit(ENVIRONMENTS, made)
 
 
 Units = Callable[[Setup], Iterator[Unit]]

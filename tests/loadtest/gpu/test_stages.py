@@ -144,6 +144,18 @@ def test_a_run_that_goes_on_says_all_that_a_reader_must_know_and_one_command(tmp
     assert "- Know first: a busy machine" in page.markdown(report)
 
 
+def test_one_unit_of_a_stage_can_be_asked_for_and_what_it_needs_is_made(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, RUN)
+    card = Stage("card", 9.0, lambda _: iter([unit("it")]), is_required=True)
+    nets = Stage(
+        "nets", 9.0, lambda _: iter([unit("environments"), unit("minilm"), unit("fused minilm"), unit("trees")])
+    )
+    for only, known in ((["fused"], {"it", "environments", "fused minilm"}), (["mini", "tree"], {"minilm", "trees"})):
+        before = set(outcomes(ledger))
+        assert run_stages([card, nets], setup(tmp_path, ledger), ledger, lambda: None, 9.0, only)
+        assert set(outcomes(ledger)) - before == known
+
+
 def test_after_a_failed_required_stage_nothing_is_measured(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, RUN)
     first = Stage("first", 9.0, lambda _: iter([unit("it", checks=(Check("card", False, "none"),))]), is_required=True)
