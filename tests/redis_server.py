@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from serving.ports import free_ports
 from serving.redis_client import RedisClient, Refused, Unreachable
 from tests.local.harness import wait_until
@@ -16,7 +18,8 @@ class RedisServer:
 
     def __init__(self, folder: Path, *options: str) -> None:
         program = shutil.which("redis-server")
-        assert program, "redis-server is not installed (apt-get install redis-server)"
+        if program is None:
+            pytest.skip("needs redis-server: apt-get install redis-server")
         self.port = free_ports(1)[0]
         self.url = f"redis://127.0.0.1:{self.port}"
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
