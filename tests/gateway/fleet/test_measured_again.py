@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 
+from serving.gateway.app import Gateway
 from serving.gateway.fleet import candidates
 from serving.gateway.fleet.curves import DEFAULT
+from serving.scheduling.choice import Candidate
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
 from tests.gateway.odd_triton import GOOD, OddTriton, ask, gateway_of, until
+
+BAD_S = 20.0  # measured at a bad moment
+HURRIED_MS = 10_000  # which that is too slow for, and a busy machine is not
+
+
+def measured_at_a_bad_moment(gateway: Gateway, pool: str) -> Candidate:
+    candidate = gateway.candidates.of(pool, "m-fp32")
+    candidate.use(Service(Curve(((1, BAD_S),))))
+    return candidate
 
 
 class Busy:
@@ -46,16 +59,14 @@ def test_an_idle_pool_that_was_measured_at_a_bad_moment_is_measured_again_when_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(candidates, "SURE_S", 0.0)
-    slow = Busy()
 
     async def run() -> None:
-        async with gateway_of({"cpu": [OddTriton(slow)]}) as gateway:
-            slow.seconds = 0.0
-            refused = await ask(gateway, tandem_deadline_ms=100)
+        async with gateway_of({"cpu": [OddTriton()]}) as gateway:
+            candidate = measured_at_a_bad_moment(gateway, "cpu")
+            refused = await ask(gateway, tandem_deadline_ms=HURRIED_MS)
             assert (refused.status, refused.error) == (503, "overloaded")
-            candidate = gateway.candidates.of("cpu", "m-fp32")
-            await until(lambda: candidate.service.curve.seconds(1) < 0.1, "it is measured again")
-            assert (await ask(gateway, tandem_deadline_ms=100)).status == 200
+            await until(lambda: candidate.service.curve.seconds(1) < BAD_S / 10, "it is measured again")
+            assert (await ask(gateway, tandem_deadline_ms=HURRIED_MS)).status == 200
 
     asyncio.run(run())
 
@@ -64,30 +75,25 @@ def test_a_cheap_pool_that_was_measured_at_a_bad_moment_is_measured_again_though
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(candidates, "SURE_S", 0.0)
-    slow = Busy()
 
     async def run() -> None:
-        prices = {"cheap": 0.001, "dear": 9.0}
-        async with gateway_of({"cheap": [OddTriton(slow)], "dear": [OddTriton()]}, prices=prices) as gateway:
-            slow.seconds = 0.0
-            spilled = await ask(gateway, tandem_deadline_ms=100)
+        prices = {"cheap": 0.000001, "dear": 9.0}
+        async with gateway_of({"cheap": [OddTriton()], "dear": [OddTriton()]}, prices=prices) as gateway:
+            candidate = measured_at_a_bad_moment(gateway, "cheap")
+            spilled = await ask(gateway, tandem_deadline_ms=HURRIED_MS)
             assert (spilled.status, spilled.headers["tandem-pool"]) == (200, "dear")
-            candidate = gateway.candidates.of("cheap", "m-fp32")
-            await until(lambda: candidate.service.curve.seconds(1) < 0.1, "it is measured again")
+            await until(lambda: candidate.service.curve.seconds(1) < BAD_S / 10, "it is measured again")
 
     asyncio.run(run())
 
 
 def test_what_was_measured_a_moment_ago_is_not_measured_again_for_every_refusal() -> None:
-    async def infer(body: bytes) -> tuple[int, dict[str, Any]]:
-        await asyncio.sleep(0.05)
-        return 200, GOOD
-
     async def run() -> None:
-        async with gateway_of({"cpu": [triton := OddTriton(infer)]}) as gateway:
+        async with gateway_of({"cpu": [triton := OddTriton()]}) as gateway:
+            measured_at_a_bad_moment(gateway, "cpu")
             before = triton.asked
             for _ in range(5):
-                assert (await ask(gateway, tandem_deadline_ms=10)).status == 503
+                assert (await ask(gateway, tandem_deadline_ms=HURRIED_MS)).status == 503
             await asyncio.sleep(2 * candidates.LOOK_S)
             assert triton.asked == before
 

@@ -96,7 +96,7 @@ def test_an_rpc_that_ends_before_its_task_began_gives_its_memory_back(timeout: l
             await asyncio.sleep(0)
             ending = sent(stream, content[50_000:])
             connection.data_received(ending + (b"" if timeout else frame(http2.RST_STREAM, 0, stream, bytes(4))))
-        await asyncio.sleep(0.1)
+        await until(lambda: not here.memory.held, "all is given back")
         connection.connection_lost(None)
         await asyncio.sleep(0)
         return here.memory.held
@@ -138,14 +138,16 @@ def test_messages_that_wait_for_a_client_to_take_its_answers_are_counted_and_go_
         here = listener(large)
         connection = connected(here)
         connection.data_received(begun("/unary", 1) + sent(1, message(1)))
-        await asyncio.sleep(0.05)
+        wire = connection._transport
+        assert isinstance(wire, Wire)
+        await until(lambda: len(wire.said) > http2.WINDOW_BYTES // 2, "its client has to take what was sent")
         for stream in range(3, 23, 2):
             connection.data_received(begun("/unary", stream) + sent(stream, message(MESSAGE_BYTES)))
             await asyncio.sleep(0)
         held = here.memory.held
         for stream in range(3, 23, 2):
             connection.data_received(frame(http2.RST_STREAM, 0, stream, bytes(4)))
-        await asyncio.sleep(0.05)
+        await until(lambda: not here.memory.held, "they go with their RPCs")
         return held, here.memory.held
 
     held, after = asyncio.run(run())

@@ -5,6 +5,7 @@ Times are known: a full batch takes 0.3 s, and two of these are in flight at mos
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -12,18 +13,24 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import uvloop
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.local.environments import Environment
 from serving.local.processes import children_of
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
 from tests.gateway.conftest import digits_triton, emulated_triton
 from tests.gateway.grpc.conftest import Speaking, refused, speaking_before
+from tests.gateway.odd_triton import until
 from tests.gateway.request.test_admission import metric, require_worked_on, worked_on
+from tests.gateway.request.test_surfaces import Stand, answered, held, message, stand
 from tests.local.harness import Program, final_count, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
@@ -38,12 +45,6 @@ LIMIT_S = 60.0  # for what takes a second on a machine that is not busy
 def digit(model: str = MODEL, rows: int = 1) -> pb.ModelInferRequest:
     request = pb.ModelInferRequest(model_name=model, raw_input_contents=[bytes(256 * rows)])
     request.inputs.add(name="image", datatype="FP32", shape=[rows, 1, 8, 8])
-    return request
-
-
-def within(us: int) -> pb.ModelInferRequest:
-    request = digit(rows=ROWS)
-    request.parameters["timeout"].int64_param = us
     return request
 
 
@@ -88,30 +89,59 @@ def busy(slow: Slow, stub: Any, requests: int = 6) -> Iterator[list[Any]]:
     "v2 gRPC", "deadlines: the RPC's own, `timeout`, `tandem-deadline-ms`; the earliest counts", "supported", item=26
 )
 @pytest.mark.parametrize(
-    ("request_", "more"),
+    ("timeout_us", "more"),
     [
-        (digit(rows=ROWS), {"metadata": [("tandem-deadline-ms", "220")]}),
-        (digit(rows=ROWS), {"timeout": 0.22}),
-        (within(220_000), {}),
-        (within(220_000), {"timeout": 20, "metadata": [("tandem-deadline-ms", "20000")]}),
+        (0, {"metadata": [("tandem-deadline-ms", "5000")]}),
+        (0, {"timeout": 5}),
+        (5_000_000, {}),
+        (5_000_000, {"timeout": 40, "metadata": [("tandem-deadline-ms", "40000")]}),
     ],
 )
 def test_the_earliest_deadline_counts_and_what_cannot_be_in_time_is_not_waited_for(
-    slow: Slow, request_: pb.ModelInferRequest, more: dict[str, Any]
+    timeout_us: int, more: dict[str, Any]
 ) -> None:
-    with slow.stub() as stub:
-        code, text, metadata = refused(stub.ModelInfer, request_, **more)
-    assert (code, metadata["tandem-error"]) == (grpc.StatusCode.DEADLINE_EXCEEDED, "overloaded")
-    assert "however little" in text  # so it is not to be tried again
-    assert "retry-after-ms" not in metadata
+    """Of what takes ten seconds."""
+
+    async def run() -> None:
+        async with stand(answered) as here:
+            here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, 10.0),))))
+            code, text, metadata = await infer(here, timeout_us, **more)
+            assert (code, metadata["tandem-error"]) == (grpc.StatusCode.DEADLINE_EXCEEDED, "overloaded")
+            assert "however little" in text  # so it is not to be tried again
+            assert "retry-after-ms" not in metadata
+
+    uvloop.run(run())
 
 
-def test_a_refusal_for_load_says_when_to_come_again(slow: Slow) -> None:
-    with slow.stub() as stub, busy(slow, stub):
-        code, _, metadata = refused(stub.ModelInfer, digit(rows=ROWS), metadata=[("tandem-deadline-ms", "300")])
-    assert (code, metadata["tandem-error"]) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
-    assert int(metadata["retry-after-ms"]) > 0
-    assert int(metadata["retry-after"]) >= 1
+def test_a_refusal_for_load_says_when_to_come_again() -> None:
+    async def run() -> None:
+        release = asyncio.Event()
+        async with stand(partial(held, release)) as here:
+            here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, 10.0),))))
+            others = [asyncio.create_task(infer(here)) for _ in range(2)]
+            await until(lambda: here.gateway.candidates.queues["cpu"].in_flight == 2, "the server is busy")
+            code, _, metadata = await infer(here, metadata=[("tandem-deadline-ms", "15000")])
+            assert (code, metadata["tandem-error"]) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
+            assert int(metadata["retry-after-ms"]) > 0
+            assert int(metadata["retry-after"]) >= 1
+            release.set()
+            assert {code for code, *_ in await asyncio.gather(*others)} == {grpc.StatusCode.OK}
+
+    uvloop.run(run())
+
+
+async def infer(here: Stand, timeout_us: int = 0, **more: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
+    """The status of an RPC, its text and its trailing metadata."""
+    method = here.channel.unary_unary(
+        "/inference.GRPCInferenceService/ModelInfer",
+        request_serializer=pb.ModelInferRequest.SerializeToString,
+        response_deserializer=pb.ModelInferResponse.FromString,
+    )
+    request = message("m", True)
+    if timeout_us:
+        request.parameters["timeout"].int64_param = timeout_us
+    call = method(request, **more)
+    return await call.code(), await call.details(), dict(await call.trailing_metadata() or ())
 
 
 @pytest.mark.protocol(

@@ -609,7 +609,7 @@ def test_another_model_has_room_all_the_while() -> None:
     async def run() -> Answer:
         async with crowded(models=["m-fp32", "n-fp32"]) as (here, _):
             other = INFER.replace(b"/m/", b"/n/") + HOST
-            [told] = await here.say(request(BODY, b"Tandem-Deadline-Ms: 300", b"Connection: close", first=other))
+            [told] = await here.say(request(BODY, HURRIED, b"Connection: close", first=other))
             return told
 
     assert uvloop.run(run()).status == 504  # it was let in, and its server does not answer

@@ -8,17 +8,22 @@ from __future__ import annotations
 import json
 import re
 import socket
+import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+import uvloop
 
 from serving.local.environments import Environment
+from serving.scheduling.curve import Curve
+from serving.scheduling.prediction import Service
 from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gateway_before
 from tests.gateway.http.test_infer import refused
+from tests.gateway.odd_triton import OddTriton, gateway_of
+from tests.gateway.odd_triton import ask as odd_ask
 from tests.local.harness import final_count, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
@@ -110,35 +115,29 @@ def backlog(gateway: Running, requests: int, priority: str = "3") -> Iterator[li
 def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(slow: Running) -> None:
     before = final_count(lambda: worked_on(slow))
     shed = metric(slow, "tandem_requests_total", outcome="shed")
-    with backlog(slow, 30, priority="1") as waiting:  # 3 s of work
-        asked = [ask(slow, Tandem_Deadline_Ms="500") for _ in range(8)]
+    with backlog(slow, 60, priority="1") as waiting:  # 6 s of work
+        asked = [ask(slow, Tandem_Deadline_Ms="2000") for _ in range(8)]
         for reply in [one.done() for one in asked]:
             refused(reply, 503, "overloaded", "too much to do to answer within")
-            assert reply.headers["Retry-After"] in ("1", "2", "3", "4")
-            assert 0 < int(reply.headers["Retry-After-Ms"]) <= 4000
+            assert reply.headers["Retry-After"] in ("1", "2", "3", "4", "5")
+            assert 0 < int(reply.headers["Retry-After-Ms"]) <= 5000
         assert (
             sum(one.reply is None for one in waiting) >= 5
-        )  # refused with half a second of work before them, and not after it
+        )  # refused with two seconds of work before them, and not after it
     assert metric(slow, "tandem_requests_total", outcome="shed") == shed + len(asked)
     require_worked_on(slow, before + len(waiting))
 
 
 def test_a_refused_request_is_taken_when_it_was_told_to_come_again(slow: Running) -> None:
-    with backlog(slow, 16, priority="1"):
-        reply = ask(slow, Tandem_Deadline_Ms="300").done()
+    with backlog(slow, 40, priority="1"):
+        reply = ask(slow, Tandem_Deadline_Ms="1500").done()
         refused(reply, 503, "overloaded")
         for _ in range(5):  # once, but where other work slows the device down: it did not know of that
             threading.Event().wait(int(reply.headers["Retry-After-Ms"]) / 1000 * 1.3)
-            reply = ask(slow, Tandem_Deadline_Ms="300").done()
+            reply = ask(slow, Tandem_Deadline_Ms="1500").done()
             if reply.status != 503:
                 break
         assert reply.status in (200, 504)  # taken; late only on a busy machine
-
-
-def test_a_deadline_shorter_than_the_work_is_refused_without_asking_to_come_again(slow: Running) -> None:
-    reply = ask(slow, Tandem_Deadline_Ms="50").done()
-    refused(reply, 503, "overloaded", "however little there is to do")
-    assert "Retry-After" not in reply.headers
 
 
 def test_the_time_in_the_queue_is_told_as_such(slow: Running) -> None:
@@ -147,7 +146,7 @@ def test_the_time_in_the_queue_is_told_as_such(slow: Running) -> None:
     queue_ms = [float(re.findall(r"queue;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
     backend_ms = [float(re.findall(r"backend;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
     assert max(queue_ms) >= 2 * FULL_S * 1000
-    assert max(backend_ms) <= max(queue_ms) / 2  # the queue is here and not in Triton
+    assert statistics.median(backend_ms) <= max(queue_ms) / 2  # the queue is here and not in Triton
     assert metric(slow, "tandem_queued", pool=POOL) == 0
 
 
@@ -200,9 +199,16 @@ def test_a_header_that_comes_twice_is_400(slow: Running, line: str) -> None:
     assert b"more than once" in answer
 
 
-def test_the_objective_of_a_model_is_the_deadline_of_requests_that_set_none(slow: Running, tmp_path: Path) -> None:
-    url = slow.ask("/admin/status").json()["pools"][POOL]["servers"][0]["url"]
-    with gateway_before(tmp_path, {POOL: [url]}, models={"digits": {"objective": {"latency_s": 0.05}}}) as hurried:
-        wait_until(lambda: hurried.infer(SAMPLE, MODEL).status == 200, "one row is in time")
-        refused(hurried.infer(FULL, MODEL), 503, "overloaded", "within")
-        refused(hurried.infer(FULL, MODEL, {"Tandem-Deadline-Ms": "5000"}), 503, "overloaded")
+def test_the_objective_of_a_model_is_the_deadline_of_requests_that_set_none() -> None:
+    async def run() -> None:
+        async with gateway_of({"cpu": [OddTriton()]}, models={"m": {"objective": {"latency_s": 20.0}}}) as hurried:
+            candidate = hurried.candidates.of("cpu", "m-fp32")
+            candidate.use(Service(Curve(((1, 10.0),))))
+            assert (await odd_ask(hurried)).status == 200
+            candidate.use(Service(Curve(((1, 25.0),))))
+            for headers in ({}, {"tandem_deadline_ms": 30_000}):
+                reply = await odd_ask(hurried, **headers)
+                assert (reply.status, reply.error) == (503, "overloaded")
+                assert b"within 20000 ms" in reply.body
+
+    uvloop.run(run())

@@ -286,7 +286,7 @@ ROWS = [
     Row("unknown model", 404, "not_found", "client_error", model="nobody"),
     Row("never in time", 503, "overloaded", "shed", deadline_ms=5000, takes_s=60.0, grpc_status=504),
     Row("too much to do", 503, "overloaded", "shed", is_held=True, deadline_ms=15000, takes_s=10.0, num_before=2),
-    Row("deadline passed", 504, "deadline_expired", "expired", is_held=True, deadline_ms=150),
+    Row("deadline passed", 504, "deadline_expired", "expired", is_held=True, deadline_ms=150, takes_s=0.001),
     Row("server died", 503, "upstream_lost", "backend_error", dies),
     Row("server died before a deadline", 503, "upstream_lost", "backend_error", dies, deadline_ms=15000),
     Row("Triton's error", 500, "internal", "backend_error", fails, has_receipt=True),
@@ -446,7 +446,10 @@ def test_what_is_computed_too_late_costs_its_tenant_seconds_and_is_no_request(tm
         async with stand(partial(held, release), usage=usage) as here:
             ledger = here.gateway.inference.usage.ledger
             ledger.quotas = {"": Quotas((Limit(DEVICE_S, "month", 1e-9),))}
-            assert (await ask(here, "m", {"tandem-deadline-ms": "150"}, True)).status == 504
+            here.gateway.candidates.of("cpu", "m-fp32").use(Service(Curve(((1, 0.001),))))
+            late = asyncio.create_task(ask(here, "m", {"tandem-deadline-ms": "1000"}, True))
+            await until(lambda: here.gateway.candidates.queues["cpu"].in_flight or late.done(), "it is sent on")
+            assert (await late).status == 504
             assert not ledger.sums, "nothing is known yet"
             release.set()
             await until(lambda: here.is_idle and ledger.sums, "the server is done with it")
