@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf, nextafter
 from time import perf_counter
 
 from serving.gateway.fleet.catalogue import Catalogue
@@ -31,7 +32,7 @@ def test_requests_sent_before_the_death_was_noticed_do_not_keep_the_new_process_
     catalogue, server = a_server()
     catalogue.suspend(server, "m", sent=0.0)
     until = server.suspended["m"]
-    for sent in (0.0, server.died["m"] - 0.5, server.died["m"] - 1e-9):
+    for sent in (0.0, server.died["m"] - 0.5, nextafter(server.died["m"], 0.0)):
         catalogue.suspend(server, "m", sent)
         assert server.suspended["m"] == until
 
@@ -40,7 +41,7 @@ def test_a_request_sent_after_it_that_dies_too_is_another_death() -> None:
     catalogue, server = a_server()
     catalogue.suspend(server, "m", sent=0.0)
     until, noticed = server.suspended["m"], server.died["m"]
-    catalogue.suspend(server, "m", sent=noticed + 1e-9)
+    catalogue.suspend(server, "m", sent=nextafter(noticed, inf))
     assert server.suspended["m"] > until
 
 
