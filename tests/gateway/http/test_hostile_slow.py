@@ -16,7 +16,7 @@ from tests.gateway.odd_triton import BODY, until
 from tests.gateway.wire import CLOSING, HOST, INFER, Answer, Wire, answers_in, request, wire
 
 QUICK = {"head_timeout_s": 0.4, "body_pause_s": 0.4, "body_timeout_s": 1.0}
-PATIENT = {"body_pause_s": 600.0, "body_timeout_s": 600.0}  # so that something else ends it
+PATIENT = {"head_timeout_s": 600.0, "body_pause_s": 600.0, "body_timeout_s": 600.0}  # so that something else ends it
 CHUNKED = INFER + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
 HALF = INFER + HOST + b"Content-Length: 1000000\r\n\r\n" + b"a" * 1000
 SILENT: list[Answer] = []
@@ -47,6 +47,7 @@ def test_whoever_connects_and_asks_nothing_is_left_without_a_word(nothing: tuple
 HEAD_LATE = "the head of the request took more than 0.4 seconds"
 PAUSED = "nothing of the body came for 0.4 seconds"
 BODY_LATE = "the body took more than 1 seconds"
+LIMITS = {HEAD_LATE: "head_timeout_s", PAUSED: "body_pause_s", BODY_LATE: "body_timeout_s"}
 LATE = [
     ((b"P",), HEAD_LATE),
     ((INFER,), HEAD_LATE),
@@ -63,15 +64,17 @@ LATE = [
 
 
 @pytest.mark.protocol("hostile input", "heads and bodies that come too slowly", "refused: 408")
-def test_what_does_not_come_in_time_is_408() -> None:
+@pytest.mark.parametrize(("limit", "setting"), LIMITS.items(), ids=LIMITS.values())
+def test_what_does_not_come_in_time_is_408(limit: str, setting: str) -> None:
     async def run() -> list[list[Answer]]:
-        async with wire(**QUICK) as here:
-            told = await asyncio.gather(*(here.say(*pieces, pause_s=0.05) for pieces, _ in LATE))
+        async with wire(**{**PATIENT, setting: QUICK[setting]}) as here:
+            late = [pieces for pieces, over in LATE if over == limit]
+            told = await asyncio.gather(*(here.say(*pieces, pause_s=0.05) for pieces in late))
             assert here.reached == []
             await until(lambda: here.num_connections == 0, "no connection stays")
         return told
 
-    for answers, (_, limit) in zip(uvloop.run(run()), LATE, strict=True):
+    for answers in uvloop.run(run()):
         assert [(answer.status, answer.error) for answer in answers] == [(408, limit)]
         assert answers[0].headers["tandem-error"] == "bad_request"
         assert answers[0].headers["connection"] == "close"
@@ -79,11 +82,11 @@ def test_what_does_not_come_in_time_is_408() -> None:
 
 def test_whoever_is_slow_and_in_time_is_answered() -> None:
     async def run() -> None:
-        async with wire(**PATIENT, head_timeout_s=1.5) as here:
+        async with wire(**{**PATIENT, "head_timeout_s": 3.0}) as here:
             pieces = [CLOSING[n : n + 60] for n in range(0, len(CLOSING), 60)]
             assert [one.status for one in await here.say(*pieces, pause_s=0.1)] == [200]
             reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-            for rests_s in (1.6, 0.0):  # an answered connection may rest for longer than a head may take
+            for rests_s in (3.1, 0.0):  # an answered connection may rest for longer than a head may take
                 writer.write(request())
                 head = await reader.readuntil(b"\r\n\r\n")
                 assert head.startswith(b"HTTP/1.1 200")

@@ -26,7 +26,7 @@ from serving.gateway.http.server import Server
 from serving.gateway.listeners import listen
 from serving.protocol.memory import Memory
 from serving.settings import LimitSettings
-from tests.gateway.odd_triton import BODY, until
+from tests.gateway.odd_triton import BODY, LIMIT_S, until
 from tests.gateway.wire import request, wire
 
 GET = b"GET / HTTP/1.1\r\nHost:a\r\n\r\n"
@@ -87,7 +87,7 @@ async def client_of(server: Server, sends: bytes) -> AsyncIterator[tuple[socket.
 
 def run(test: Callable[[], Awaitable[Any]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await test()
 
     uvloop.run(limited())
@@ -128,7 +128,7 @@ def test_a_stop_does_not_wait_for_the_client_whose_answer_was_under_way() -> Non
             while piece := await asyncio.get_running_loop().sock_recv(client, 2**16):
                 size += len(piece)
             assert size > LONG
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LIMIT_S):
                 await asyncio.shield(serving)
 
     run(test)
