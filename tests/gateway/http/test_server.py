@@ -107,7 +107,7 @@ def test_thousands_of_requests_at_once_are_answered_in_order_and_few_of_them_hel
             got = bytearray()
             while not got.endswith(b"\r\n\r\n" + paths[-1]):
                 got += await loop.sock_recv(client, 2**16)
-                most = max(most, *(len(one._queue) for one in server.connections))
+                most = max([most, *(len(one._queue) for one in server.connections)])
             await sending
         bodies = [answer.partition(b"\r\n\r\n")[2] for answer in bytes(got).split(b"HTTP/1.1 200 OK\r\n")[1:]]
         assert bodies == paths
