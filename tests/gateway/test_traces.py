@@ -326,7 +326,7 @@ def test_what_fails_and_what_was_mispredicted_is_kept_though_nobody_sampled_it(c
 def test_a_collector_that_is_away_costs_no_request_and_is_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spans, "SEND_S", 0.2)
+    monkeypatch.setattr(spans, "SEND_S", 1.0)
     monkeypatch.setenv(SEND_MS, "100")
     port = free_ports(1)[0]
     otel = {"endpoint": f"http://127.0.0.1:{port}", "sample_ratio": 1.0}

@@ -205,7 +205,7 @@ def test_a_client_who_hung_up_is_seen_with_what_was_not_read(family: socket.Addr
             client.sendall(b"x" * 40)
             server = open_ones.enter_context(here.accept()[0])
             inode = os.fstat(server.fileno()).st_ino
-            assert clients_of(os.getpid(), ports).unread == {(inode, 40)}
+            wait_until(lambda: clients_of(os.getpid(), ports).unread == {(inode, 40)}, "what it sent has come")
         wait_until(lambda: clients_of(os.getpid(), ports).left == {inode}, "its end has come")
 
 

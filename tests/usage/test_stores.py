@@ -179,6 +179,11 @@ def gateways(place: str, quotas: Quotas, number: int) -> list[tuple[str, Ledger,
     return found
 
 
+@pytest.fixture(autouse=True)
+def _whatever_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "LEASE_S", 600.0)  # which goes by a real clock, and all else here by `NOW`
+
+
 def look(now: float, *each: tuple[str, Ledger, UsageStore]) -> None:
     for name, ledger, store in each:
         for _ in ledger.hears({}, store.lease(name, dict(ledger.asks(now, name)))):
@@ -262,11 +267,12 @@ def test_what_fits_into_no_gateways_part_passes_when_it_is_their_turn(
 
 
 def test_a_part_of_a_gateway_that_is_gone_is_the_others_again(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "LEASE_S", 0.05)
     each = gateways(place, Quotas(concurrent=6), 2)
     look(NOW, *each, *each)
     (_, a, _), _ = each
     assert dict(a.asks(NOW, "a"))["t", "concurrent"].target == 3.0
+    monkeypatch.setattr(stores, "LEASE_S", 0.05)
+    look(NOW, *each)
 
     def has_all() -> bool:
         look(NOW, each[0])

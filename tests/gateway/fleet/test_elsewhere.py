@@ -75,7 +75,7 @@ def test_a_version_that_is_not_there_is_the_clients_mistake_and_is_asked_once() 
 def test_what_a_machine_that_is_gone_without_a_word_worked_on_is_done_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "POLL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server, "POLL_TIMEOUT_S", 2.0)  # longer than a busy machine stands still
 
     async def run() -> None:
         servers = [OddTriton(), OddTriton()]
