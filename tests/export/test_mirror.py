@@ -36,9 +36,7 @@ needs_registry = pytest.mark.skipif(
     not (shutil.which("skopeo") and shutil.which("docker-registry")), reason="needs skopeo and docker-registry"
 )
 FP32, INT8 = "digits-fp32", "digits-int8"
-publish_bare = functools.partial(
-    publish_digits, is_bare=True
-)  # each file that is taken starts an rclone, a tenth of a second
+publish_bare = functools.partial(publish_digits, is_bare=True)
 
 
 @pytest.fixture
@@ -287,15 +285,14 @@ def test_a_server_that_dies_while_it_sends_leaves_what_was_taken(
         wait_until(lambda: listens(port), "it listens")
         assert (follow.sync().problem, versions(follow)) == (None, {FP32: 1, INT8: 1})
         publish_bare(there, version=2)
-        stream = mirror.Bucket.stream
+        copy = mirror.Bucket.copy
 
-        def dying(self: mirror.Bucket, path: str) -> object:
-            if path.endswith("model.onnx"):
-                server.end()
-            return stream(self, path)
+        def dying(self: mirror.Bucket, paths: list[str], folder: Path) -> None:
+            server.end()
+            copy(self, paths, folder)
 
         with monkeypatch.context() as patch:
-            patch.setattr(mirror.Bucket, "stream", dying)
+            patch.setattr(mirror.Bucket, "copy", dying)
             assert follow.sync().problem
         assert versions(follow) == {FP32: 1, INT8: 1}
     finally:
