@@ -217,18 +217,20 @@ class Server:
                     del self.quarantined[name]
             except NotRoutable as reason:
                 refused[name] = str(reason)
+        loading = frozenset(
+            entry["name"]
+            for entry in index
+            if entry.get("state") == "LOADING" and not entry["name"].endswith(TRIAL)  # nobody waits for it
+        )
+        loading -= ready
+        tried_again = {name: failure for name, failure in old.failures.items() if name in loading}
         return ServerSnapshot(
             served,
             facts,
             versions,
             refused,
-            read_failures(index),
-            loading=frozenset(
-                entry["name"]
-                for entry in index
-                if entry.get("state") == "LOADING" and not entry["name"].endswith(TRIAL)  # nobody waits for it
-            )
-            - ready,
+            tried_again | read_failures(index),
+            loading=loading,
             changing=changing,
             wants_restart=_reason(index, RESTART),
             short_of_memory=_reason(index, SHORT),

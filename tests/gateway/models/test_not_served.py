@@ -28,6 +28,7 @@ from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
 from tests.local.harness import Program, wait_until
 from tests.local.repository import BROKEN, publish_digits
 
+NOT_LOADED = {"digits-int8", "other-fp32", "other-int8"}
 WHY = "Load model from model.onnx failed:Protobuf parsing failed."
 
 
@@ -50,8 +51,14 @@ def lacking(environment: Environment, tmp_path_factory: pytest.TempPathFactory) 
         triton_of_its_own(folder, "--no-measure", "--model-repository", str(folder / "repository")) as (_, url),
         gateway_before(folder, {"cpu": [url]}, "--grpc-port", str(port), ready=False) as gateway,
     ):
-        wait_until(lambda: "other" in gateway.ask("/admin/status").json()["models"], "it has looked")
+        # One model is loaded after the other, and the gateway may look in between.
+        wait_until(lambda: not_loaded(gateway) >= NOT_LOADED, "it has seen all of them")
         yield Lacking(gateway, f"127.0.0.1:{port}")
+
+
+def not_loaded(gateway: Running) -> set[str]:
+    servers = gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"]
+    return {name for server in servers for name in server.get("not_loaded", ())}
 
 
 @pytest.mark.triton
@@ -299,3 +306,22 @@ def test_a_model_that_no_repository_has_any_more_is_not_expected_whoever_keeps_t
 
 def states(gateway: Gateway) -> list[str]:
     return [str(entry.state) for entry in entries(gateway.catalogue)]
+
+
+def test_what_is_tried_again_is_not_unknown_meanwhile() -> None:
+    async def run() -> None:
+        async with gateway_of({"cpu": [triton := OddTriton(failures={"m-int8": WHY})]}) as gateway:
+            [server] = gateway.catalogue.pools["cpu"]
+
+            async def told() -> tuple[int, str, bool]:
+                await gateway.catalogue.poll("cpu", server)
+                reply = await ask(gateway, model="m-int8")
+                return reply.status, reply.error, WHY.encode() in reply.body
+
+            assert await told() == (503, "not_ready", True)
+            triton.failures, triton.loading = {}, ["m-int8"]
+            assert await told() == (503, "not_ready", True)
+            triton.models, triton.loading = ["m-fp32", "m-int8"], []
+            assert await told() == (200, "", False)
+
+    asyncio.run(run())
