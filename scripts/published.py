@@ -125,6 +125,9 @@ def pages(reports: dict[str, Result], docs: Path, results: Path) -> dict[Path, s
     """Every file that is made of the results, with its text. What stands before a page's results in docs/ is kept."""
     shown = {name: one for name, one in reports.items() if not isinstance(one, ClaimsReport | GpuReport)}
     cards = {name: one for name, one in reports.items() if isinstance(one, GpuReport)}
+    cards = dict(
+        sorted(cards.items(), key=lambda item: -len(gpu_page.claims(item[1])[0]))
+    )  # what tells most comes first
     sections = "".join((*_sections(shown), *_of_cards(cards)))
     made = {docs / "reports.md": _kept(docs / "reports.md", "\n## ") + sections}
     made |= {docs / "reports" / f"{name}.html": gpu_page.render(one) for name, one in cards.items()}
@@ -195,13 +198,19 @@ def _of_cards(cards: dict[str, GpuReport]) -> Iterator[str]:
 
 def _claims_of_cards(cards: dict[str, GpuReport]) -> Iterator[str]:
     yield "" if cards else "\nNone has been measured yet.\n"
+    left = list[set[str]]()
+    reasons = dict[str, str]()
     for name, report in cards.items():
         answered, others = gpu_page.claims(report)
         facts = [f"{report.run.card}, {report.run.machine.processor}", f"{_date(report)}", f"`{_command(report)}`"]
         yield f"\n{', '.join(facts)}: [the whole report](reports/{name}.html).\n\n"
         rows = [(one.says, f"**{one.answer}**", one.numbers, f"{one.experiment}; {one.threshold}") for one in answered]
         yield markdown(("Claim", "Answer there", "Numbers", "Number asked for"), rows) + "\n"
-        yield "\nNot reached there:\n\n" + "".join(f"- {one}\n" for one in others) if others else ""
+        of_card = dict(one.split(": ", 1) for one in others)
+        reasons = of_card | reasons
+        left.append(set(of_card))
+    nowhere = [name for name in reasons if left and name in set.intersection(*left)]
+    yield "\nNot reached on any:\n\n" + "".join(f"- {one}: {reasons[one]}\n" for one in nowhere) if nowhere else ""
 
 
 def _circumstances(report: Report) -> list[str]:

@@ -29,7 +29,8 @@ class CudaOptions(BaseModel):
     cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] | None = Field(
         default=None,
         description="How cuDNN's algorithm for a convolution is found. With EXHAUSTIVE the first run of a new batch size tries them all. "
-        "On an H200 HEURISTIC's runs are as fast (ResNet-50); loads were not timed. Unset: the provider's own, EXHAUSTIVE.",
+        "HEURISTIC's runs are as fast, and DEFAULT's 2.3 to 2.7 times as slow (ResNet-50, an H200 and an H100). "
+        "Unset: the provider's own, EXHAUSTIVE.",
     )
     arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] | None = Field(
         default=None,
@@ -43,7 +44,7 @@ class CudaOptions(BaseModel):
         ge=0,
         le=31,
         description="Kernels that may compute attention, added up: flash 1, memory-efficient 2, TensorRT's 4, cuDNN's 8, plain 16. "
-        "Not measured yet. Unset: the provider's own choice.",
+        "On an H100 none of 1, 2, 8 and 16 was faster than the provider's own choice (MiniLM, BERT-base, FP16). Unset: that.",
     )
     enable_cudnn: bool | None = Field(
         default=None,

@@ -31,7 +31,7 @@ class Stage:
 STAGES = (
     Stage("sanity", 120.0, sanity.units, is_required=True),
     Stage("table", 480.0, table.units),
-    Stage("served", 480.0, served.units),
+    Stage("served", 360.0, served.units),
     Stage("bridge", 180.0, bridge.units),
     Stage("conclusions", 360.0, conclusions.units),
 )

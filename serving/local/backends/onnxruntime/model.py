@@ -2,7 +2,8 @@
 
 Answers: what does one instance of a model do with its configuration and with a batch of requests? It runs inside
 Triton's stub, in an environment that has NumPy 1, ONNX Runtime and nothing else, so it imports no file of this project but those
-beside it: `ort_session.py` opens the session, `bindings.py` has buffers for batches, `cuda_libraries.py` says what a machine
+beside it: `ort_session.py` opens the session, `bindings.py` has buffers for batches, `sizes.py` a session
+for each size of them, `cuda_libraries.py` says what a machine
 lacks. The stub is a process of this instance alone, so that each may have another build of ONNX Runtime. Not here: auto-completion of
 configurations (ours state everything), decoupled models, BF16 tensors (NumPy has none). Keep: a request that fails never takes along those
 that Triton put into its batch.
@@ -168,6 +169,7 @@ class TritonPythonModel:
         self.session = ort_session.open_session(path, config, kind, device)
         check_interface(config, self.session)
         self.buckets = ort_session.open_buckets(self.session, config, kind, device)
+        self.sizes = None if self.buckets else ort_session.open_sizes(self.session, path, config, kind, device)
         self.run_options = self.buckets.plain if self.buckets else ort_session.run_options(config)
         self.is_batched = config["max_batch_size"] > 0
         self.rooms = {}
@@ -217,9 +219,11 @@ class TritonPythonModel:
         names = [name for name in self.output_names if any(name in m.wanted for m in members)]
         values = self.buckets.run([member.feed for member in members], names) if self.buckets else None
         if values is None:
-            values = dict(
-                zip(names, self.session.run(names, together(members, self.rooms), self.run_options), strict=True)
-            )
+            feed = together(members, self.rooms)
+            if self.sizes:
+                values = self.sizes.run(names, feed, self.run_options)
+            else:
+                values = dict(zip(names, self.session.run(names, feed, self.run_options), strict=True))
         if not self.is_batched:
             return [respond(values, members[0], ...)]
         total = sum(m.rows for m in members)
@@ -236,7 +240,7 @@ class TritonPythonModel:
         return answers
 
     def finalize(self):
-        self.buckets = self.session = None
+        self.buckets = self.sizes = self.session = None
         self.rooms = {}
 
 

@@ -17,6 +17,7 @@ import sys
 
 import bindings
 import cuda_libraries
+import sizes
 import triton_python_backend_utils as pb
 
 ort = None  # the build of ONNX Runtime that the model's configuration asks for, see import_engine
@@ -166,6 +167,19 @@ def open_buckets(session, config, kind, device):
         return bindings.Buckets(session, ort, memory, sizes, lengths, captures=captures, entries=entries)
     except (ValueError, RuntimeError) as e:
         raise refuse(str(e)) from None
+
+
+def open_sizes(session, path, config, kind, device):
+    """A session for each size of batch where the provider would plan convolutions anew, or None: see sizes.py."""
+    shapes = [node.shape for node in session.get_inputs()]
+    is_batched = config["max_batch_size"] > 0 and all(shape and not isinstance(shape[0], int) for shape in shapes)
+    if not is_batched or session.get_providers()[0] != CUDA or not sizes.has_convolutions(path):
+        return None
+    if any(not isinstance(size, int) for shape in shapes for size in shape[1:]):  # a size of batch is no shape here
+        return None
+    return sizes.Sizes(
+        session, lambda: open_session(path, config, kind, device), pb.Logger.log_warn, config["max_batch_size"]
+    )
 
 
 def captures_graphs(config, kind):

@@ -1,0 +1,135 @@
+"""A session for each size of batch: right rows from the right session, few of them, and what happens where there is no room for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.local.environments import Environment
+from serving.local.launch import BACKEND
+from tests.local import models
+
+SPEC = importlib.util.spec_from_file_location("sizes", BACKEND.with_name("sizes.py"))
+assert SPEC is not None
+assert SPEC.loader is not None
+sizes: Any = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(sizes)
+
+DIGITS = Path(__file__).parents[2] / "model_repo" / "digits-fp32" / "1" / "model.onnx"
+LARGEST = 48
+
+
+class Opened:
+    """Real sessions, with the sizes of batches that each has run. `room`: how many fit."""
+
+    def __init__(self, room: int = 99) -> None:
+        self.room, self.ran, self.told = room, list[list[int]](), list[str]()
+
+    def __call__(self) -> Any:
+        if len(self.ran) == self.room:
+            raise RuntimeError("CUDA out of memory")
+        session, ran = ort.InferenceSession(DIGITS, providers=["CPUExecutionProvider"]), list[int]()
+        self.ran.append(ran)
+
+        def one(names: list[str], feed: dict[str, Any], options: Any) -> Any:
+            ran.append(len(feed["image"]))
+            return session.run(names, feed, options)
+
+        return SimpleNamespace(run=one)
+
+
+def of(opened: Opened) -> Any:
+    return sizes.Sizes(opened(), opened, opened.told.append, LARGEST)
+
+
+PLAIN = Opened()()
+
+
+def same(chosen: Any, num_rows: int) -> bool:
+    rows = np.random.default_rng(num_rows).random((num_rows, 1, 8, 8), np.float32)
+    names = ["probabilities"]
+    found = chosen.run(names, {"image": rows}, None)["probabilities"]
+    wanted = PLAIN.run(names, {"image": rows}, None)[0]
+    return found.shape == wanted.shape and np.allclose(found, wanted, atol=1e-5)
+
+
+@given(st.lists(st.integers(1, LARGEST), max_size=30))
+def test_no_session_sees_two_sizes_and_every_row_has_its_answer(batches: list[int]) -> None:
+    opened = Opened()
+    chosen = of(opened)
+    assert all(same(chosen, num_rows) for num_rows in batches)
+    assert all(len(set(ran)) <= 1 for ran in opened.ran)
+    assert sum(map(sum, opened.ran)) <= 2 * sum(batches)
+    assert len(opened.ran) <= sizes.MAX_OWN + 7  # 1, 2, 4, … 32, 48
+    assert not opened.told
+
+
+def test_the_first_few_odd_sizes_are_not_padded_and_later_ones_to_a_power_of_two_or_the_largest() -> None:
+    opened = Opened()
+    chosen = of(opened)
+    for num_rows in (3, 5, 6, 7, 9, 33, 3, 16, 48):
+        assert same(chosen, num_rows)
+    assert opened.ran == [[3, 3], [5], [6], [7], [16, 16], [48, 48]]
+
+
+def test_without_room_the_first_session_computes_what_comes_and_says_so_once() -> None:
+    opened = Opened(room=2)
+    chosen = of(opened)
+    for num_rows in (4, 8, 16, 16, 8, 13):
+        assert same(chosen, num_rows)
+    assert opened.ran == [[4, 16, 16, 13], [8, 8]]
+    assert [told.partition(":")[0] for told in opened.told] == [
+        "batches of 16 have no session of their own",
+        "batches of 13 have no session of their own",
+    ]
+
+
+def test_a_batch_that_is_at_fault_costs_its_size_no_session() -> None:
+    opened = Opened()
+    chosen = of(opened)
+    assert same(chosen, 4)
+    with pytest.raises(Exception, match="image"):
+        chosen.run(["probabilities"], {"image": np.zeros((8, 1, 9, 9), np.float32)}, None)
+    assert same(chosen, 8)
+    assert not opened.told
+
+
+def test_convolutions_are_found_in_a_file_and_in_no_other(tmp_path: Path) -> None:
+    assert sizes.has_convolutions(DIGITS)
+    models.write(
+        tmp_path, "sum", [models.node("Add", ["x", "x"], ["y"])], [("x", "fp32", ["n", 4])], [("y", "fp32", ["n", 4])]
+    )
+    assert not sizes.has_convolutions(tmp_path / "sum" / "1" / "model.onnx")
+
+
+ASK = """
+import sys, types, pathlib
+stub = types.ModuleType("triton_python_backend_utils")
+stub.TritonModelException, stub.Logger = RuntimeError, types.SimpleNamespace(log_warn=print)
+sys.modules["triton_python_backend_utils"] = stub
+sys.path.insert(0, sys.argv[1])
+import ort_session, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[2], providers=["CPUExecutionProvider"])
+def told(provider, rows=("n",), largest=8):
+    nodes = [types.SimpleNamespace(shape=[*rows, *one.shape[1:]]) for one in session.get_inputs()]
+    card = types.SimpleNamespace(get_inputs=lambda: nodes, get_providers=lambda: [provider])
+    return ort_session.open_sizes(card, pathlib.Path(sys.argv[2]), {"max_batch_size": largest}, "GPU", "0") is not None
+cuda = "CUDAExecutionProvider"
+print(told(cuda), told("CPUExecutionProvider"), told("TensorrtExecutionProvider"), told(cuda, (4,)), told(cuda, largest=0))
+"""
+
+
+@pytest.mark.triton
+def test_only_the_provider_that_plans_anew_has_them(environment: Environment) -> None:
+    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), str(DIGITS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["True", "False", "False", "False", "False"]
