@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from serving.measure.machine import processor_key
 from serving.ports import free_ports
 from tests.command import tandem
 
@@ -108,8 +110,12 @@ def test_help_and_version_work_without_any_room() -> None:
 def test_a_terminal_that_lacks_a_sign_shows_a_question_mark_for_it(tmp_path: Path) -> None:
     """Whatever the locale: `models` writes µs and ×."""
     own = dict.fromkeys(("TANDEM_CACHE", "TANDEM_STATE"), str(tmp_path))  # without what other tests measure and serve
+    for variant in ("fp32", "int8"):  # the committed speeds, as if this processor had been measured
+        shutil.copytree(ROOT / "model_repo" / f"digits-{variant}", tmp_path / "models" / f"digits-{variant}")
+        record = tmp_path / "models" / f"digits-{variant}" / "tandem.json"
+        record.write_text(record.read_text().replace("x86_64-avx512_vnni", processor_key()))
     done = subprocess.run(
-        [sys.executable, "-m", "serving", "models"],
+        [sys.executable, "-m", "serving", "models", "--model-repository", str(tmp_path / "models")],
         cwd=ROOT,
         env={**os.environ, **own, "PYTHONIOENCODING": "ascii"},
         capture_output=True,

@@ -113,7 +113,9 @@ def test_one_trace_is_gateway_queue_triton_and_the_models_instance(
     assert (request_span.kind, queue.kind, triton.kind) == (SERVER, INTERNAL, CLIENT)
     assert request_span.start_ns == queue.start_ns <= queue.end_ns == triton.start_ns
     assert triton.end_ns <= request_span.end_ns
-    assert by_name["compute"].took_s < triton.took_s
+    assert (
+        triton.start_ns <= by_name["compute"].start_ns < triton.end_ns
+    )  # Triton may note its end after it has answered
     assert not any(span.is_error for span in found)
     assert {span.state for span in found if span.service == "tandem-gateway"} == {STATE}
     of_decision = {name: queue.attributes[f"tandem.{name}"] for name in ("pool", "variant", "reason", "rows")}
