@@ -27,7 +27,10 @@ LATENCY_WEIGHT = 0.1  # of the newest answer, for telling slow servers from busy
 
 
 class Flight:
-    """What one variant has in flight on a server. `free_at`: when all of that is done."""
+    """What one variant has in flight on a server. `free_at`: when all of that is done.
+
+    `rows`: of each request at most those of a full execution: two that are larger keep an instance at work, as two full ones do.
+    """
 
     __slots__ = ("cost_s", "executions", "free_at", "num", "rows")
 
@@ -109,7 +112,7 @@ class Replica:
             flight = self.flights[service.full] = Flight()
         execution, ends = flight.executions.join(now, service, rows)
         flight.num += 1
-        flight.rows += rows
+        flight.rows += min(rows, service.batch)
         flight.cost_s += cost_s
         flight.free_at = max(now, flight.free_at) + cost_s
         self.free_at = max(now, self.free_at) + cost_s
@@ -149,14 +152,14 @@ class Replica:
         return rows < together <= service.batch
 
     def has_room(self, service: Service, rows: float, *, is_proven: bool = False, may_fly: float = 1.0) -> bool:
-        """Where something is in flight: whether so many rows may be, too. More than the bound go where none of their variant are.
+        """Where something is in flight: whether so many rows may be, too, a request counting for one full execution at most.
 
         `is_proven`: as if it were not on trial. `may_fly`: of the bound, how much may be in flight.
         """
         if self.health.num_trials_left > 0 and not is_proven:
             return False
         flight = self.flights.get(service.full)
-        return flight is None or flight.rows + rows <= may_fly * self.fill * service.bound
+        return flight is None or flight.rows + min(rows, service.batch) <= may_fly * self.fill * service.bound
 
     def ended(self, now: float, service: Service, rows: float, cost_s: float, execution: Execution) -> None:
         """Answered or lost: what is left begins now."""
@@ -169,7 +172,7 @@ class Replica:
             self.in_flight_s -= cost_s
             flight = self.flights[service.full]
             flight.num -= 1
-            flight.rows -= rows
+            flight.rows -= min(rows, service.batch)
             flight.cost_s -= cost_s
             flight.free_at = now + flight.cost_s
             flight.executions.left(now, service, execution, rows)

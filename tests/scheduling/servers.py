@@ -43,10 +43,12 @@ class Exact:
             self.done.append((ticket, at))
             self.send(at)
 
-    def ask(self, queue: PoolQueue, service: Service, now: float, deadline: float, priority: int = 3) -> Ticket | None:
+    def ask(
+        self, queue: PoolQueue, service: Service, now: float, deadline: float, priority: int = 3, rows: int = 1
+    ) -> Ticket | None:
         self.until(now)
-        if queue.finish(now, service, 1, deadline, priority) is None:
+        if queue.finish(now, service, rows, deadline, priority) is None:
             return None
-        ticket = queue.admit(None, service, 1, deadline, priority)
+        ticket = queue.admit(None, service, rows, deadline, priority)
         self.send(now)
         return ticket

@@ -101,14 +101,21 @@ def test_no_more_is_in_flight_than_two_executions_of_every_instance() -> None:
     assert queue.num_waiting == 100 - 32
 
 
-def test_a_request_larger_than_the_bound_goes_alone() -> None:
+LARGE = Service(Curve(((1, 0.01), (8, 0.02), (64, 0.16))), num_instances=2, max_batch=64)
+
+
+@pytest.mark.parametrize("rows", [LARGE.batch, LARGE.batch + 1, 2 * LARGE.batch, 2 * LARGE.batch + 1, 64])
+def test_a_request_larger_than_a_full_execution_counts_as_one_so_that_the_next_is_there_when_it_ends(rows: int) -> None:
     queue = pool()
-    queue.admit(None, TENTH, 50, 99.0)
-    queue.admit(None, TENTH, 1, 99.0)
-    taken = [queue.take(0.0), queue.take(0.0)]
-    assert taken[0] is not None
-    assert taken[0].replica is queue.replicas[0]
-    assert taken[1] is None
+    run = Exact(queue)
+    for _ in range(9):
+        run.ask(queue, LARGE, 0.0, 99.0, rows=rows)
+    assert (queue.in_flight, queue.num_waiting) == (2 * 2 * rows, 5)
+    run.until(1000.0)
+    assert (len(run.done), queue.in_flight) == (9, 0)
+    for _ in range(100):
+        run.ask(queue, LARGE, 1000.0, 1099.0)
+    assert queue.in_flight == 2 * 2 * LARGE.batch
 
 
 def test_the_earliest_deadline_is_served_first() -> None:

@@ -62,7 +62,7 @@ def test_more_rows_and_less_time_never_turn_a_refusal_into_an_answer(
     assert (
         num_by_head >= 0.15 * num_refused
     )  # a bound that never refuses would keep the rule, too; in most cases it is above 0.8
-    assert num_kept >= 0.02 * num_refused
+    assert num_kept >= min(20, 0.02 * num_refused)  # the rule was tried
 
 
 Flying = list[tuple[float, int, PoolQueue, Ticket]]
