@@ -37,14 +37,17 @@ class CudaOptions(BaseModel):
         description="By how much the card's memory arena grows. Not measured yet. Unset: the provider's own, kNextPowerOfTwo.",
     )
     gpu_mem_limit: int | None = Field(
-        default=None, gt=0, description="Most bytes of the card that one model's arena may take. Unset: no limit."
+        default=None,
+        gt=0,
+        description="Most bytes of the card that one model's arena may take; a convolutional net with it has one session for all sizes of "
+        "batches. Unset: no limit.",
     )
     sdpa_kernel: int | None = Field(
         default=None,
         ge=0,
         le=31,
         description="Kernels that may compute attention, added up: flash 1, memory-efficient 2, TensorRT's 4, cuDNN's 8, plain 16. "
-        "On an H100 none of 1, 2, 8 and 16 was faster than the provider's own choice (MiniLM, BERT-base, FP16). Unset: that.",
+        "On an H100 1, 2, 8, 16 and the provider's own choice differed by up to 8 % (MiniLM, BERT-base, FP16). Unset: that choice.",
     )
     enable_cudnn: bool | None = Field(
         default=None,

@@ -51,12 +51,12 @@ from serving.export.speed_nets.compare import inputs_of
 from serving.measure.rounds import order
 from serving.repository import Repository
 
-# Model, variant and batch sizes, most telling first: a net in which computing dominates, and one in which serving does.
+# Model, variant and batch sizes, most telling first: nets in which computing dominates, then one in which serving does.
 CASES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("resnet50", "fp16", (32, 1, 8)),
     ("bert-base", "fp16", (128,)),
     ("minilm", "fp16", (128,)),
-    ("digits", "fp32", (32, 1)),
+    ("digits", "fp32", (32, 1, 8)),
 )
 QUICK_SIZES = (8, 1)
 NUM_ROUNDS, NUM_QUICK_ROUNDS = 4, 2
@@ -64,7 +64,7 @@ SECONDS, QUICK_SECONDS, WARM_S = (
     0.7,
     0.3,
     0.5,
-)  # of a turn; 28 rounds of 7 turns took an H100 7 s each, and starts 30 to 70 s a net
+)  # of a turn; rounds of 7 turns took an H100 7 s each, and starts 30 to 70 s a net: what the clock leaves out comes last
 OUTSTANDING = 4  # requests, as the claims have it
 LEAST_COUNTED = 0.1  # of the requests that were answered: Triton may count the last batch a moment later (guess)
 PROGRAMS = {"tritonserver": "Triton", "triton_python_backend_stub": "stub"}

@@ -17,6 +17,7 @@ from loadtest.errors import CannotMeasure
 from loadtest.gpu import bridge, conclusions, sanity, served, table
 from loadtest.gpu.ledger import Entry, Ledger, faults
 from loadtest.gpu.unit import ENVIRONMENTS, Setup, Unit, UnitResult, Units
+from serving.documents.nearest import nearest
 from serving.errors import TandemError
 
 
@@ -67,7 +68,9 @@ def run_stages(
     only: Sequence[str] = (),
 ) -> bool:
     """Whether everything is done. `left`: is called whenever there is something new to be shown; `limit_s`: for all together; `only`: of
-    stages that are not required the units whose names have one of these words, and the environments."""
+    stages that are not required the units whose names have one of these words, and the environments. Raises CannotMeasure for words that
+    no unit has."""
+    _require_known(stages, setup, only)
     end_s = time.monotonic() + limit_s
     for stage in stages:
         is_good = _run(stage, setup, ledger, left, end_s, () if stage.is_required else only)
@@ -75,6 +78,13 @@ def run_stages(
             setup.say(f"{stage.name} failed, so nothing else is measured")
             return False
     return all(entry.outcome == "done" for entry in ledger.report().entries if entry.stage in {s.name for s in stages})
+
+
+def _require_known(stages: Sequence[Stage], setup: Setup, only: Sequence[str]) -> None:
+    names = [unit.name for stage in stages if only and not stage.is_required for unit in stage.units(setup)]
+    for words in only:
+        if not any(words in name for name in names):
+            raise CannotMeasure(f"no unit of these stages has '{words}' in its name{nearest(words, names)}")
 
 
 def _run(

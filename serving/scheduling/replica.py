@@ -247,11 +247,12 @@ class Replica:
     def learn(self, service: Service, rows: float, actual_s: float) -> None:
         """From an answer, before it has `ended`."""
         self.num_answered += 1
-        self._round += rows / service.bound
+        self._round += min(rows, service.batch) / service.bound
         if self._round < 1.0:
             return
         self._round = 0.0
-        flight_s = max(sum(full.flight_s for full in self.flights), service.curve.seconds(rows))
+        own_s = service.curve.seconds(rows)
+        flight_s = max(sum(full.flight_s for full in self.flights), own_s if rows <= service.batch else 2 * own_s)
         if self.is_shared and actual_s > LATE_TIMES * self.pace * flight_s:
             self.fill = max(LEAST_FILL, self.fill * SHRINK)
         else:

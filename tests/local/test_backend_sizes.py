@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
 import subprocess
+import weakref
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.local.environments import Environment
@@ -26,6 +29,11 @@ SPEC.loader.exec_module(sizes)
 
 DIGITS = Path(__file__).parents[2] / "model_repo" / "digits-fp32" / "1" / "model.onnx"
 LARGEST = 48
+
+
+class Session:
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
 
 
 class Opened:
@@ -44,7 +52,7 @@ class Opened:
             ran.append(len(feed["image"]))
             return session.run(names, feed, options)
 
-        return SimpleNamespace(run=one)
+        return Session(one)
 
 
 def of(opened: Opened) -> Any:
@@ -62,6 +70,8 @@ def same(chosen: Any, num_rows: int) -> bool:
     return found.shape == wanted.shape and np.allclose(found, wanted, atol=1e-5)
 
 
+@example([16, 3, 5, 6, 7, 13, 16])
+@example([48, 3, 5, 6, 7, 9, 33])
 @given(st.lists(st.integers(1, LARGEST), max_size=30))
 def test_no_session_sees_two_sizes_and_every_row_has_its_answer(batches: list[int]) -> None:
     opened = Opened()
@@ -93,13 +103,36 @@ def test_without_room_the_first_session_computes_what_comes_and_says_so_once() -
     ]
 
 
+def test_a_session_that_fails_later_is_given_up_before_the_first_computes_in_its_place() -> None:
+    opened = Opened()
+    chosen = of(opened)
+    assert same(chosen, 4)
+    assert same(chosen, 8)
+    kept = weakref.ref(chosen.of[8])
+
+    def full(names: list[str], feed: dict[str, Any], options: Any) -> Any:
+        raise RuntimeError("CUDA out of memory")
+
+    chosen.of[8].run = full
+    is_gone = list[bool]()
+    run_of_first = chosen.first.run
+    chosen.first.run = lambda *given: (is_gone.append(kept() is None), run_of_first(*given))[1]
+    assert same(chosen, 8)
+    assert is_gone == [True]
+    assert same(chosen, 8)
+    assert opened.told == ["batches of 8 have no session of their own: CUDA out of memory"]
+    assert len(opened.ran) == 2
+
+
 def test_a_batch_that_is_at_fault_costs_its_size_no_session() -> None:
     opened = Opened()
     chosen = of(opened)
     assert same(chosen, 4)
-    with pytest.raises(Exception, match="image"):
-        chosen.run(["probabilities"], {"image": np.zeros((8, 1, 9, 9), np.float32)}, None)
+    for _ in range(3):
+        with pytest.raises(Exception, match="image"):
+            chosen.run(["probabilities"], {"image": np.zeros((8, 1, 9, 9), np.float32)}, None)
     assert same(chosen, 8)
+    assert len(opened.ran) == 2
     assert not opened.told
 
 
@@ -112,24 +145,52 @@ def test_convolutions_are_found_in_a_file_and_in_no_other(tmp_path: Path) -> Non
 
 
 ASK = """
-import sys, types, pathlib
+import json, os, pathlib, shutil, sys, types
 stub = types.ModuleType("triton_python_backend_utils")
-stub.TritonModelException, stub.Logger = RuntimeError, types.SimpleNamespace(log_warn=print)
+stub.TritonModelException = RuntimeError
 sys.modules["triton_python_backend_utils"] = stub
 sys.path.insert(0, sys.argv[1])
-import ort_session, onnxruntime
-session = onnxruntime.InferenceSession(sys.argv[2], providers=["CPUExecutionProvider"])
-def told(provider, rows=("n",), largest=8):
-    nodes = [types.SimpleNamespace(shape=[*rows, *one.shape[1:]]) for one in session.get_inputs()]
-    card = types.SimpleNamespace(get_inputs=lambda: nodes, get_providers=lambda: [provider])
-    return ort_session.open_sizes(card, pathlib.Path(sys.argv[2]), {"max_batch_size": largest}, "GPU", "0") is not None
-cuda = "CUDAExecutionProvider"
-print(told(cuda), told("CPUExecutionProvider"), told("TensorrtExecutionProvider"), told(cuda, (4,)), told(cuda, largest=0))
+import numpy, ort_session, onnxruntime
+path, other = pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+real = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+ort_session.open_session = lambda path, *_: onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+said = []
+def sizes(provider="CUDAExecutionProvider", rows=("n",), largest=8, file=path, length=None, **parameters):
+    shapes = [[*rows, *(one.shape[1:-1]), length or one.shape[-1]] for one in real.get_inputs()]
+    nodes = [types.SimpleNamespace(shape=shape) for shape in shapes]
+    card = types.SimpleNamespace(get_inputs=lambda: nodes, get_providers=lambda: [provider], run=real.run)
+    config = {"max_batch_size": largest, "parameters": {key: {"string_value": value} for key, value in parameters.items()}}
+    return ort_session.open_sizes(card, file, ort_session.identity(path), config, "GPU", "0", said.append)
+asked = [{}, {"provider": "CPUExecutionProvider"}, {"provider": "TensorrtExecutionProvider"}, {"rows": (4,)}, {"largest": 0}]
+asked += [{"file": other}, {"length": "width"}, {"gpu_mem_limit": "1000000"}]
+print(json.dumps([sizes(**one) is not None for one in asked]))
+found = sizes()
+row = numpy.zeros((1, 1, 8, 8), numpy.float32)
+def answer(num_rows):
+    return found.run(["probabilities"], {"image": numpy.repeat(row, num_rows, 0)}, None)["probabilities"][0]
+before = answer(1)
+print(json.dumps([bool(numpy.array_equal(before, answer(2))), said]))
+shutil.copy(other, path.with_name("new"))
+os.replace(path.with_name("new"), path)
+print(json.dumps([bool(numpy.allclose(before, answer(4))), said]))
 """
 
 
 @pytest.mark.triton
-def test_only_the_provider_that_plans_anew_has_them(environment: Environment) -> None:
-    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), str(DIGITS)]
+def test_only_the_provider_that_plans_anew_has_them_and_no_file_that_was_replaced_is_opened(
+    environment: Environment, tmp_path: Path
+) -> None:
+    model = tmp_path / "1" / "model.onnx"
+    model.parent.mkdir()
+    shutil.copy(DIGITS, model)
+    wide: list[int | str] = ["n", 4]
+    models.write(tmp_path, "sum", [models.node("Add", ["x", "x"], ["y"])], [("x", "fp32", wide)], [("y", "fp32", wide)])
+    other = tmp_path / "sum" / "1" / "model.onnx"
+    command = [str(environment.python), "-c", ASK, str(Path(BACKEND).parent), str(model), str(other)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["True", "False", "False", "False", "False"]
+    which, opened, replaced = map(json.loads, done.stdout.splitlines())
+    assert which == [True] + 7 * [False]
+    assert opened == [True, []]
+    assert replaced[0]
+    assert len(replaced[1]) == 1
+    assert replaced[1][0].endswith("the model's file has been replaced since it was loaded")

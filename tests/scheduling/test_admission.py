@@ -250,13 +250,13 @@ def test_a_correction_that_went_wrong_cannot_close_a_pool_that_rests() -> None:
     assert queue.finish(0.0, mistaken, 1, 0.3) is None
 
 
-def share_left(times: float, *, is_shared: bool, pace: float = 1.0) -> float:
+def share_left(times: float, *, is_shared: bool, pace: float = 1.0, service: Service = GPU, rows: int = 1) -> float:
     """After answers that take so many times as long as full flight should: the share of the bound that is left."""
     queue, now = pool(), 0.0
     for number in range(1, 401):
-        ticket = queue.admit(None, GPU, 1, inf)
+        ticket = queue.admit(None, service, rows, inf)
         assert queue.take(now) is ticket
-        now += times * 2 * GPU.curve.seconds(8)
+        now += times * 2 * service.curve.seconds(max(rows, 8))
         queue.answered(now, ticket)
         queue.replicas[0].compare(number * (2 if is_shared else 1), number, pace)
     return queue.replicas[0].fill
@@ -270,6 +270,8 @@ def test_a_server_that_keeps_its_time_or_is_only_slow_gets_two() -> None:
     assert share_left(1.0, is_shared=True) == 1.0
     assert share_left(9.0, is_shared=False) == 1.0
     assert share_left(2.0, is_shared=True, pace=2.0) == 1.0
+    assert share_left(1.0, is_shared=True, service=LARGE, rows=64) == 1.0  # two of our own, one after the other
+    assert share_left(2.0, is_shared=True, service=LARGE, rows=64) == 0.5
 
 
 def test_what_others_leave_of_a_server_is_what_its_line_is_done_by_until_they_leave_it_all() -> None:

@@ -154,6 +154,8 @@ def test_one_unit_of_a_stage_can_be_asked_for_and_what_it_needs_is_made(tmp_path
         before = set(outcomes(ledger))
         assert run_stages([card, nets], setup(tmp_path, ledger), ledger, lambda: None, 9.0, only)
         assert set(outcomes(ledger)) - before == known
+    with pytest.raises(CannotMeasure, match=r"no unit .* 'fusd minilm' in its name; did you mean 'fused minilm'"):
+        run_stages([card, nets], setup(tmp_path, ledger), ledger, lambda: None, 9.0, ["fusd minilm"])
 
 
 def test_after_a_failed_required_stage_nothing_is_measured(tmp_path: Path) -> None:

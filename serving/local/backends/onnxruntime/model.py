@@ -166,10 +166,16 @@ class TritonPythonModel:
         path = ort_session.model_file(pb.get_model_dir(), config)
         kind, device = args["model_instance_kind"], args["model_instance_device_id"]
         ort_session.import_engine(config, kind)
+        loaded = ort_session.identity(path)
         self.session = ort_session.open_session(path, config, kind, device)
         check_interface(config, self.session)
         self.buckets = ort_session.open_buckets(self.session, config, kind, device)
-        self.sizes = None if self.buckets else ort_session.open_sizes(self.session, path, config, kind, device)
+        self.sizes = None
+        if not self.buckets:
+            what = (self.session, path, loaded, config, kind, device)
+            self.sizes = ort_session.open_sizes(
+                *what, lambda said: pb.Logger.log_warn(f"{args['model_instance_name']}: {said}")
+            )
         self.run_options = self.buckets.plain if self.buckets else ort_session.run_options(config)
         self.is_batched = config["max_batch_size"] > 0
         self.rooms = {}

@@ -169,17 +169,35 @@ def open_buckets(session, config, kind, device):
         raise refuse(str(e)) from None
 
 
-def open_sizes(session, path, config, kind, device):
-    """A session for each size of batch where the provider would plan convolutions anew, or None: see sizes.py."""
+def identity(path):
+    """Of the model's file and what lies beside it, where large weights are: another one once any of them has been replaced."""
+    found = ((file.name, file.stat()) for file in path.parent.iterdir())
+    return sorted((name, at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in found)
+
+
+def open_sizes(session, path, loaded, config, kind, device, told):
+    """A session for each size of batch where the provider would plan convolutions anew, or None: see sizes.py.
+
+    `loaded`: the `identity` of what `session` has: a file that was replaced since answers nobody. `told`: is told what went wrong.
+    """
     shapes = [node.shape for node in session.get_inputs()]
     is_batched = config["max_batch_size"] > 0 and all(shape and not isinstance(shape[0], int) for shape in shapes)
     if not is_batched or session.get_providers()[0] != CUDA or not sizes.has_convolutions(path):
         return None
-    if any(not isinstance(size, int) for shape in shapes for size in shape[1:]):  # a size of batch is no shape here
+    if any(
+        not isinstance(size, int) for shape in shapes for size in shape[1:]
+    ):  # lengths would change beside the size of the batch
         return None
-    return sizes.Sizes(
-        session, lambda: open_session(path, config, kind, device), pb.Logger.log_warn, config["max_batch_size"]
-    )
+    if "gpu_mem_limit" in cuda_options(accelerators(config, kind).get("cuda", {}), Parameters(config), device):
+        return None  # it is a limit of the whole model
+
+    def opened():
+        found = open_session(path, config, kind, device) if identity(path) == loaded else None
+        if found is None or identity(path) != loaded:
+            raise RuntimeError("the model's file has been replaced since it was loaded")
+        return found
+
+    return sizes.Sizes(session, opened, told, config["max_batch_size"])
 
 
 def captures_graphs(config, kind):

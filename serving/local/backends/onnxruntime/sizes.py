@@ -11,6 +11,7 @@ import mmap
 import numpy as np
 
 CONVOLUTIONS = (b'"\x04Conv', b'"\x0dConvTranspose')  # a node's op_type in an ONNX file: field 4, its length, its name
+CLIENTS_FAULT = "InvalidArgument"  # ONNX Runtime's class of errors for what no session would compute
 MAX_OWN = 4  # sizes that are no power of two and have a session of their own; more are padded (guess, not measured)
 
 
@@ -21,45 +22,49 @@ def has_convolutions(path):
 
 
 class Sizes:
-    """`first`: the session that is open. `opened`: opens another one. `refused`: is told why a size has none of its own, once."""
+    """`first`: the session that is open. `opened`: opens another one. `told`: is told why a size has none of its own, once."""
 
-    def __init__(self, first, opened, refused, max_batch_size):
-        self.first, self.opened, self.refused = first, opened, refused
+    def __init__(self, first, opened, told, max_batch_size):
+        self.first, self.opened, self.told = first, opened, told
         self.max_batch_size = max_batch_size
         self.of = {}  # rows -> session
+        self.refused = (
+            set()
+        )  # sizes for which there was no room: the first session computes them, and plans anew at each change
 
     def run(self, names, feed, options):
         """{name: rows}. `feed`: {input: rows}."""
         num_rows = len(next(iter(feed.values())))
-        size = self.size(num_rows)
+        size, reason = self.size(num_rows), ""
+        if size not in self.refused:
+            try:
+                return answer(self.session(size), size, names, feed, options)
+            except Exception as e:
+                if type(e).__name__ == CLIENTS_FAULT or self.of.get(size) is self.first:
+                    raise
+                reason = str(e)
+            self.of.pop(
+                size, None
+            )  # the error is gone, and with it all that held the session: the first has its room on the card
+        found = answer(self.first, num_rows, names, feed, options)
+        if reason:
+            self.refused.add(size)
+            self.told(f"batches of {size} have no session of their own: {reason}")
+        return found
+
+    def session(self, size):
         if size not in self.of:
-            return self.begin(size, names, feed, options)
-        return answer(self.of[size], size if self.of[size] is not self.first else num_rows, names, feed, options)
+            self.of[size] = self.opened() if self.of else self.first
+        return self.of[size]
 
     def size(self, num_rows):
         """A power of two, the largest batch, or one of the first few others that came."""
         power = 1 << max(0, num_rows - 1).bit_length()
         if num_rows in self.of or num_rows in (0, power) or num_rows >= self.max_batch_size:
             return num_rows
-        if sum(size & (size - 1) != 0 for size in self.of) < MAX_OWN:
+        if sum(size & (size - 1) != 0 for size in self.of if size != self.max_batch_size) < MAX_OWN:
             return num_rows
         return min(power, self.max_batch_size)
-
-    def begin(self, size, names, feed, options):
-        """The first batch of a size. Where there is no room for another session, the first one then plans anew at each change."""
-        try:
-            session = self.opened() if self.of else self.first
-            found = answer(session, size, names, feed, options)
-        except Exception as e:
-            if not self.of:
-                raise
-            found = answer(
-                self.first, len(next(iter(feed.values()))), names, feed, options
-            )  # raises where the batch is at fault
-            session = self.first
-            self.refused(f"batches of {size} have no session of their own: {e}")
-        self.of[size] = session
-        return found
 
 
 def answer(session, size, names, feed, options):
