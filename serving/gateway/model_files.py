@@ -78,6 +78,7 @@ class RepositoryVariant(NamedTuple):
 
     digest: str
     pools: frozenset[str]  # that may serve it
+    version: str
 
 
 class Assets:
@@ -89,7 +90,9 @@ class Assets:
     def exported(self, model: str) -> dict[str, RepositoryVariant]:
         """By variant, of a public name or a variant's, as the repository has it now."""
         own = [v for v in self._readable() if model in (v.record.model, v.name)]
-        return {v.name: RepositoryVariant(v.digest, frozenset(v.loadable_pools)) for v in own}
+        return {
+            v.name: RepositoryVariant(v.digest, frozenset(v.loadable_pools), str(v.record.model_version)) for v in own
+        }
 
     def loadable(self) -> dict[str, tuple[str, ...]]:
         """Device -> names of the variants that may run on it."""

@@ -56,6 +56,7 @@ class ServerSnapshot:
     refused: Mapping[str, str] = field(default_factory=dict)  # why what is ready there gets no requests
     failures: Mapping[str, LoadFailure] = field(default_factory=dict)
     loading: frozenset[str] = frozenset()
+    is_taking: bool = False  # it loads something, or tries it before
     changing: Mapping[tuple[str, str], str] = field(
         default_factory=dict
     )  # (name, version) of what is loading or draining beside another version that is served -> which of both
@@ -231,6 +232,11 @@ class Server:
             refused,
             tried_again | read_failures(index),
             loading=loading,
+            is_taking=any(
+                row.get("state") == "LOADING"
+                or (row["name"].endswith(TRIAL) and row.get("state") in ("READY", "UNLOADING"))
+                for row in index
+            ),
             changing=changing,
             wants_restart=_reason(index, RESTART),
             short_of_memory=_reason(index, SHORT),

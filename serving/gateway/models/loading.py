@@ -25,7 +25,8 @@ from serving.protocol.triton_reason import plain_reason
 from serving.protocol.v2 import control
 
 Action = Literal["load", "unload"]
-TAKEN_S = 10.0  # from an export until its load has begun: looked for once a second, proven by its digests; a guess, not measured
+# Of an idle server, from an export until its load has begun: looked for once a second, proven by its digests; a guess, not measured.
+TAKEN_S = 10.0
 PATIENCE_S = 600.0  # a large model from a slow disk, with an engine to be built; a guess, not measured
 UNLOAD_POLL_S = 0.05  # an idle model of the embedded Triton is gone after about so long; a guess, not measured
 
@@ -55,7 +56,7 @@ class Loading:
         exported = await self._threads.run(partial(self._assets.exported, model)) if action == "load" else {}
         places = await _places(self._catalogue, model, exported)
         new = [place for place in places if self._is_another(place, exported)]
-        await asyncio.gather(*(self._until_taken(place, exported[place.name].digest) for place in new))
+        await asyncio.gather(*(self._until_taken(place, exported[place.name]) for place in new))
         places = [place for place in places if place not in new]
         bodies = [b"{}" if action == "unload" else await self._load_of(place) for place in places]
         changes = (_change(self._catalogue, *each, action) for each in zip(places, bodies, strict=True))
@@ -71,17 +72,22 @@ class Loading:
         config = server.kept.get(place.name)
         return config is None or orjson.loads(config)["parameters"]["tandem_digest"]["string_value"] != here.digest
 
-    async def _until_taken(self, place: ModelOnServer, digest: str) -> None:
-        """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files and loads them."""
+    async def _until_taken(self, place: ModelOnServer, exported: RepositoryVariant) -> None:
+        """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files, tries and loads them, one
+        model after another; while it is at one, the others wait for their turn.
+        """
         _, server, name = place
-        await self._threads.run(partial(self._assets.prove, name, digest))
-        began = perf_counter()
-        while (found := server.snapshot.served.get(name)) is None or found.digest != digest:
-            waited_s = perf_counter() - began
-            failure = server.snapshot.failures.get(name)
-            if failure is not None and waited_s > TAKEN_S / 2:
+        await self._threads.run(partial(self._assets.prove, name, exported.digest))
+        began = idle_since = perf_counter()
+        while (found := server.snapshot.served.get(name)) is None or found.digest != exported.digest:
+            now, failure = perf_counter(), server.snapshot.failures.get(name)
+            if failure is not None and failure.version != exported.version:
+                failure = None
+            if server.snapshot.is_taking and failure is None and now - began < PATIENCE_S:
+                idle_since = now
+            if failure is not None and now - idle_since > TAKEN_S / 2:
                 raise errors.Internal(f"Triton could not load '{name}': {failure.reason}")
-            if waited_s > TAKEN_S and name not in server.snapshot.loading:
+            if now - idle_since > TAKEN_S and name not in server.snapshot.loading:
                 raise errors.NotReady(
                     f"'{name}' was exported again, and {server.target.url} has not taken it; its log says why",
                     retry_after_s=TAKEN_S,
