@@ -31,8 +31,8 @@ class Refused(EnvironmentFault):
 class RedisClient:
     """Of one thread. Connects when it is asked first, and anew after an error."""
 
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
-        """Raises UserError for what is no URL of a Redis."""
+    def __init__(self, url: str, timeout_s: float | None = None) -> None:
+        """Waits TIMEOUT_S where nothing else is said. Raises UserError for what is no URL of a Redis."""
         try:
             parts = urlsplit(url)
             port, database = parts.port or 6379, int(parts.path.strip("/") or 0)
@@ -42,7 +42,7 @@ class RedisClient:
             raise _no_url(url)
         self.where = f"{parts.hostname}:{port}/{database}"  # without the password
         self._url = url
-        self._timeout_s = timeout_s
+        self._timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
         self._opened: Redis | None = None
 
     def __enter__(self) -> RedisClient:

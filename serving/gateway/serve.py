@@ -45,7 +45,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 OWN_PAGES_BYTES = 4 * 2**20  # of one allocation: a batch of images stays below it, and is given again without new pages
 KEPT_BYTES = 8 * 2**20
 OWN_FILES = 1024  # beside clients' connections: those to Tritons, models' files; a guess, not measured
-SEEN_S = 5.0  # a Triton that serves is seen within a second; more on a busy machine (guess, not measured)
+SEEN_S = 5.0  # from when every Triton was asked once until this gateway answers for those that serve nothing yet (guess, not measured)
+ASKED_S = 60.0  # until then, names that nobody can look up included (guess, not measured)
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
 
 
@@ -197,7 +198,7 @@ async def _serve(
     grpc = _grpc_server(gateway, options, settings, grpc_listeners)
     gateway.start()
     if options.shared_port:  # others answer until this one can
-        await _first(stop.wait(), _until_routable(gateway, list(settings.models)), asyncio.sleep(SEEN_S))
+        await _first(stop.wait(), _until_routable(gateway, list(settings.models)), _until_given_up(gateway))
         for listeners, option in ((public, "--port"), (grpc_listeners, "--grpc-port")):
             for listener in listeners:
                 begin(listener, option)
@@ -230,6 +231,15 @@ async def _serve(
 async def _until_routable(gateway: Gateway, models: list[str]) -> None:
     while not (gateway.state.is_informed() and all_routable(gateway.catalogue, models, may_sleep=True)):  # noqa: ASYNC110 - once in the life of a process
         await asyncio.sleep(SEEN_S / 100)
+
+
+async def _until_given_up(gateway: Gateway) -> None:
+    """However busy the machine is: a Triton that was not asked yet may serve."""
+    loop, catalogue = asyncio.get_running_loop(), gateway.catalogue
+    give_up_at = loop.time() + ASKED_S
+    while loop.time() < give_up_at and not all(map(catalogue.is_known, catalogue.pools)):  # noqa: ASYNC110 - once in the life of a process
+        await asyncio.sleep(SEEN_S / 100)
+    await asyncio.sleep(SEEN_S)
 
 
 def _tell_ready(file: Path | None, listening: asyncio.Future[list[Literal[True]]]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from serving.gateway import serve
+from serving.gateway.app import Gateway
 from serving.ports import free_ports
 from tests.gateway.conftest import write_settings
 from tests.local.harness import ROOT
@@ -41,3 +46,19 @@ def test_what_was_made_at_the_start_is_not_looked_through_again_while_requests_w
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     num_frozen, num_looked_through = map(int, done.stdout.split())
     assert num_frozen > 10 * num_looked_through, done.stdout
+
+
+@pytest.mark.parametrize(("asked_s", "num_looks"), [(60.0, 4), (0.0, 0)], ids=["until it was asked", "no longer"])
+def test_beside_others_one_waits_until_every_triton_was_asked_however_long_that_takes(
+    monkeypatch: pytest.MonkeyPatch, asked_s: float, num_looks: int
+) -> None:
+    monkeypatch.setattr(serve, "SEEN_S", 0.0)
+    monkeypatch.setattr(serve, "ASKED_S", asked_s)
+    looks = [False, False, False, True]
+
+    def is_known(_: str) -> bool:
+        return looks.pop(0)
+
+    gateway = SimpleNamespace(catalogue=SimpleNamespace(pools={"cpu": []}, is_known=is_known))
+    asyncio.run(serve._until_given_up(cast(Gateway, gateway)))
+    assert len(looks) == 4 - num_looks

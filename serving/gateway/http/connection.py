@@ -39,6 +39,7 @@ KEEP_ALIVE_S = 75.0  # longer than the 60 s of common load balancers, which must
 # would throw the answer away. nginx waits 30 s; the bytes are those of the largest body. Guesses, not measured.
 LINGER_S = 10.0
 REFUSED_S = 1.0  # who has sent nothing yet, and whose connection is one too many
+FIRST_S = 2.0  # at a stop, from when somebody connected until they have begun to ask: clients on busy machines; a guess, not measured
 LINGER_BYTES = 64 * 2**20
 # Of a request that is refused: reading past so many costs less than a new connection; a guess, not measured.
 MOST_SKIPPED_BYTES = 2**20
@@ -225,6 +226,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_address",
         "_arriving",
+        "_began",
         "_congestion",
         "_current",
         "_drained",
@@ -292,7 +294,8 @@ class ClientConnection(asyncio.Protocol):
         self.server_address = _address(transport, "sockname")
         self._address = self.client[0] if self.client else ""
         self._host = self.server_address[0] if self.server_address else ""
-        self._idle_until = self._loop.time() + self._intake.limits.head_timeout_s
+        self._began = self._loop.time()
+        self._idle_until = self._began + self._intake.limits.head_timeout_s
         self._timer = self._loop.call_at(self._idle_until, self._check_idle)
         refusal = self._intake.connections.begin(self._address)
         self._is_counted = refusal is None
@@ -753,10 +756,15 @@ class ClientConnection(asyncio.Protocol):
             self._close()
 
     def shutdown(self) -> None:
-        """What is answered is the last."""
+        """What is answered is the last. Who has only just connected is about to ask."""
         self._is_stopping = True
         if self._current is None and not self._queue and self._skipped is None and not self._is_lingering:
-            self._close()
+            due = min(self._idle_until, self._began + FIRST_S)
+            if self._loop.time() < due:
+                self._timer.cancel()
+                self._timer = self._loop.call_at(due, self.shutdown)
+            else:
+                self._close()
 
 
 def _address(transport: asyncio.BaseTransport, kind: str) -> tuple[str, int] | None:

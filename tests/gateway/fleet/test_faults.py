@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import select
 import signal
 import socket
 import threading
@@ -40,6 +41,8 @@ class Load:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         while not self.stop.is_set():
             try:
+                if connection.sock is not None and is_over(connection.sock):
+                    connection.close()
                 if connection.sock is None:
                     connection.connect()
             except OSError:
@@ -63,6 +66,11 @@ class Load:
 
     def count(self, status: int) -> int:
         return sum(s == status for s, _, _ in self.answers)
+
+
+def is_over(connection: socket.socket) -> bool:
+    """Whether a server has closed a connection while it idled: clients look before they ask again."""
+    return bool(select.select([connection], [], [], 0)[0])
 
 
 @contextmanager

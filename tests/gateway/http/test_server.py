@@ -136,6 +136,42 @@ def test_a_stop_does_not_wait_for_the_client_whose_answer_was_under_way() -> Non
     run(test)
 
 
+def test_a_stop_waits_for_the_request_of_who_has_only_just_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "FIRST_S", 60.0)
+
+    async def test() -> None:
+        server = server_for(answering(b"last"))
+        async with client_of(server, b"") as (client, serving):
+            await until(lambda: server.connections, "it is taken")
+            server.stop()
+            await asyncio.sleep(0.3)  # longer than the last moment that all get
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(client, GET)
+            said = b""
+            while piece := await loop.sock_recv(client, 2**16):
+                said += piece
+            assert said.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" in said.lower()
+            await asyncio.shield(serving)
+
+    run(test)
+
+
+@pytest.mark.parametrize("sends", [b"", GET[:9]], ids=["nothing", "a part"])
+def test_a_stop_does_not_wait_for_who_connects_and_does_not_ask(sends: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "FIRST_S", 0.2)
+
+    async def test() -> None:
+        server = server_for(answering(b""))
+        async with client_of(server, sends) as (client, serving):
+            await until(lambda: server.connections, "it is taken")
+            server.stop()
+            assert await asyncio.get_running_loop().sock_recv(client, 100) == b""
+            await asyncio.shield(serving)
+
+    run(test)
+
+
 def test_a_handler_that_raises_ends_its_connection() -> None:
     async def test() -> None:
         server = server_for(answering(b""), Raising)
