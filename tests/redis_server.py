@@ -10,7 +10,7 @@ import pytest
 
 from serving.ports import free_ports
 from serving.redis_client import RedisClient, Refused, Unreachable
-from tests.local.harness import wait_until
+from tests.local.harness import LIMIT_S, wait_until
 
 
 class RedisServer:
@@ -23,7 +23,8 @@ class RedisServer:
         self.port = free_ports(1)[0]
         self.url = f"redis://127.0.0.1:{self.port}"
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", *options]
+        # Written before it answers, so that a kill loses nothing; without waiting for the disk, which may take seconds on a busy machine.
+        self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "no", *options]
         self.start()
 
     def start(self) -> None:
@@ -41,7 +42,7 @@ class RedisServer:
             wait_until(answers, "Redis answers")
 
     def client(self) -> RedisClient:
-        return RedisClient(self.url)
+        return RedisClient(self.url, LIMIT_S)
 
     def kill(self) -> None:
         self.process.kill()

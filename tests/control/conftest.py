@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from serving import redis_client
+from tests.local.harness import LIMIT_S
 from tests.redis_server import RedisServer
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that is away is killed here, and none is slow."""
+    monkeypatch.setattr(redis_client, "TIMEOUT_S", LIMIT_S)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from serving import redis_client
 from serving.errors import EnvironmentFault, UserError
-from serving.redis_client import RedisClient
 from serving.usage import stores
 from serving.usage.ledger import BYTES, HOUR_S, REQUESTS, Batch, Entry, Ledger, Limit, Quotas, Window, month_of
 from serving.usage.stores import Servers, Slot, UsageStore, store_at
-from tests.local.harness import wait_until
+from tests.local.harness import LIMIT_S, wait_until
 from tests.redis_server import RedisServer
 
 NOW = 1_800_000_000.0
@@ -85,7 +85,7 @@ def test_redis_forgets_gateways_that_are_gone(tmp_path: Path) -> None:
     try:
         store = store_at(server.url)
         store.add("a", 1, BATCH, {Slot(int(NOW // 60), "cpu"): Servers(1, 1)})
-        with RedisClient(server.url) as client:
+        with server.client() as client:
             keys = client.ask("KEYS", "tandem:usage:*")
             assert isinstance(keys, list)
             assert len(keys) == 5
@@ -182,6 +182,7 @@ def gateways(place: str, quotas: Quotas, number: int) -> list[tuple[str, Ledger,
 @pytest.fixture(autouse=True)
 def _whatever_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "LEASE_S", 600.0)  # which goes by a real clock, and all else here by `NOW`
+    monkeypatch.setattr(redis_client, "TIMEOUT_S", LIMIT_S)  # one that is away is killed here, and none is slow
 
 
 def look(now: float, *each: tuple[str, Ledger, UsageStore]) -> None:

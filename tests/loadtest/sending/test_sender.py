@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,6 +19,7 @@ from loadtest.sending import sender
 from loadtest.sending.link import Request
 from loadtest.sending.sender import closed_loop, one_by_one, open_load, open_loop, paused_clients, probe
 from loadtest.sending.sent_request import Shot
+from tests.local.harness import wait_until
 
 GOOD = b"HTTP/1.1 200 OK\r\nTandem-Pool: cpu\r\nTandem-Reason: spill\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Busy\r\nTandem-Error: overloaded\r\nRetry-After: 1\r\nRetry-After-Ms: 250\r\nContent-Length: 0\r\n\r\n"
@@ -92,9 +93,7 @@ def test_every_arrival_is_asked_once_and_written_down_with_its_receipt() -> None
 
 def test_a_server_that_stalls_is_sent_to_all_the_same() -> None:
     with server(None) as here, open_load([here.request()], [n / 1000 for n in range(50)]) as load:
-        until = time.monotonic() + 30
-        while here.num_asked < 50 and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: here.num_asked >= 50, "each is sent")
         assert here.num_asked == 50  # a closed loop would have waited for the first
         assert load.so_far() == []
         here.close()
@@ -103,12 +102,12 @@ def test_a_server_that_stalls_is_sent_to_all_the_same() -> None:
 
 
 def test_what_hangs_ends_with_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "TIME_LIMIT_S", 1.0)
     with server(GOOD, None) as here:
-        load = open_loop([here.request()], [0.0, 0.01])
-    first, second = map(str, load.shots)
-    assert first == "200"
-    assert re.match(r"no answer .*1 s\)", second)
+        [first] = open_loop([here.request()], [0.0]).shots
+        monkeypatch.setattr(sender, "TIME_LIMIT_S", 1.0)
+        [second] = open_loop([here.request()], [0.0]).shots
+    assert str(first) == "200"
+    assert re.match(r"no answer .*1 s\)", str(second))
 
 
 @pytest.mark.parametrize("answer", [b"", GOOD[:-1], b"\x16\x03\x01 hello\r\n\r\n"], ids=["none", "half", "not HTTP"])
@@ -118,18 +117,29 @@ def test_a_request_without_a_whole_answer_is_lost_and_not_sent_again(
     monkeypatch.setattr(sender, "TIME_LIMIT_S", 1.0)
     with server(answer) as here:
         [shot] = open_loop([here.request()], [0.0]).shots
+        wait_until(lambda: here.num_asked, "it is asked")
         assert here.num_asked == 1
     assert shot.status is None
     assert not shot.is_honest
 
 
 def test_where_nobody_listens_any_more_is_written_down() -> None:
-    with server(GOOD) as here, open_load([here.request()], [0.0, 1.0]) as load:
-        until = time.monotonic() + 30
-        while not load.so_far() and time.monotonic() < until:
-            time.sleep(0.01)
+    is_over = threading.Event()
+
+    def arrivals() -> Iterator[float]:
+        """A hundred in a second, and one that begins when nobody listens."""
+        for number in itertools.count():
+            is_last = is_over.is_set()
+            yield number / 100
+            if is_last:
+                return
+
+    with server(GOOD) as here, open_load([here.request()], arrivals()) as load:
+        wait_until(load.so_far, "one is answered")
         here.close()
-    assert [(str(shot)[:9], shot.is_sent) for shot in load.shots] == [("200", True), ("no answer", False)]
+        is_over.set()
+    first, *_, last = sorted(load.shots, key=lambda shot: shot.due_s)
+    assert [(str(shot)[:9], shot.is_sent) for shot in (first, last)] == [("200", True), ("no answer", False)]
 
 
 def test_a_connection_that_the_server_closes_is_replaced() -> None:
@@ -148,7 +158,7 @@ def test_requests_take_turns_and_say_which_they_were() -> None:
 
 def test_a_closed_loop_keeps_as_many_under_way_as_there_are_clients() -> None:
     with server(GOOD) as here:
-        load = closed_loop([here.request()], 3, 0.2)
+        load = closed_loop([here.request()], 3, 0.2, min_shots=4)
         assert here.num_asked == len(load.shots) > 3
     begun = [(shot.sent_s, 1) for shot in load.shots] + [(shot.ended_s, -1) for shot in load.shots]
     under_way = most = 0
@@ -168,9 +178,7 @@ def test_clients_of_a_closed_loop_may_take_the_requests_in_turn() -> None:
 
 def test_clients_that_pause_go_on_after_a_refusal_until_their_block_ends() -> None:
     with server(BUSY, GOOD) as here, paused_clients(here.request(), 2) as load:
-        until = time.monotonic() + 30
-        while len(load.so_far()) < 5 and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: len(load.so_far()) >= 5, "they go on")
     assert len(load.shots) == here.num_asked >= 5
     assert {shot.status for shot in load.shots} == {200, 503}
 
