@@ -268,11 +268,9 @@ def test_a_request_waits_for_its_segment_no_longer_than_for_its_answer(kinds: Se
     async def work(memory: SharedMemory, _: SharedMemory) -> None:
         body, before = chunks(binary({"x": values(1)})), regions(kinds)
         assert await memory.place(*body, perf_counter()) is None
-        while not regions(kinds) - before:  # it comes, for the next one
-            await asyncio.sleep(0.01)
-        placed = None
-        while placed is None:
-            placed = await memory.place(*body, perf_counter())
+        await asyncio.gather(*memory._making)  # it comes, for the next one
+        placed = await memory.place(*body, perf_counter())
+        assert placed is not None
         assert len(regions(kinds) - before) == 1
         del placed
         await memory.trim()
