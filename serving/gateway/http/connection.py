@@ -226,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_address",
         "_arriving",
-        "_began",
+        "_asks_until",
         "_congestion",
         "_current",
         "_drained",
@@ -294,8 +294,9 @@ class ClientConnection(asyncio.Protocol):
         self.server_address = _address(transport, "sockname")
         self._address = self.client[0] if self.client else ""
         self._host = self.server_address[0] if self.server_address else ""
-        self._began = self._loop.time()
-        self._idle_until = self._began + self._intake.limits.head_timeout_s
+        connected = self._loop.time()
+        self._asks_until = connected + FIRST_S  # for the first time
+        self._idle_until = connected + self._intake.limits.head_timeout_s
         self._timer = self._loop.call_at(self._idle_until, self._check_idle)
         refusal = self._intake.connections.begin(self._address)
         self._is_counted = refusal is None
@@ -445,6 +446,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _take_head(self, head: Head, *, may_refuse: bool) -> bool:
         """Whether another may be refused in this read: one is, so that others have their turn."""
+        self._asks_until = 0.0
         head.endpoint = self._server.endpoint_of(head)
         if may_refuse and perf_counter() < self._congestion.until and (skipped := self._refused(head)) is not None:
             self._skipped = skipped
@@ -759,7 +761,7 @@ class ClientConnection(asyncio.Protocol):
         """What is answered is the last. Who has only just connected is about to ask."""
         self._is_stopping = True
         if self._current is None and not self._queue and self._skipped is None and not self._is_lingering:
-            due = min(self._idle_until, self._began + FIRST_S)
+            due = min(self._idle_until, self._asks_until)
             if self._loop.time() < due:
                 self._timer.cancel()
                 self._timer = self._loop.call_at(due, self.shutdown)

@@ -157,6 +157,20 @@ def test_a_stop_waits_for_the_request_of_who_has_only_just_connected(monkeypatch
     run(test)
 
 
+def test_a_stop_does_not_wait_for_who_has_just_been_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "FIRST_S", 600.0)
+
+    async def test() -> None:
+        server = server_for(answering(b"first"))
+        async with client_of(server, GET) as (client, serving):
+            while b"first" not in await asyncio.get_running_loop().sock_recv(client, 2**16):
+                pass
+            server.stop()
+            await asyncio.shield(serving)
+
+    run(test)
+
+
 @pytest.mark.parametrize("sends", [b"", GET[:9]], ids=["nothing", "a part"])
 def test_a_stop_does_not_wait_for_who_connects_and_does_not_ask(sends: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "FIRST_S", 0.2)
