@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -299,17 +299,18 @@ def test_a_model_that_one_of_ten_servers_serves_keeps_the_others_from_nothing() 
     assert rows["everywhere"] >= 10 * 100
 
 
-def test_what_waited_of_a_held_model_is_sent_as_one_execution_and_counts_as_one() -> None:
-    """The device does one execution after another, in the order in which instances began them."""
-    long, short = nets(is_fixed=True, gathers=True)
-    queue, now = PoolQueue("p", [Replica("p-0")]), 0.0
+def flood(queue: PoolQueue, now: float, takes_s: Mapping[Service, float], num: int) -> dict[Service, float]:
+    """Of all of these more waits than fits, on a device that does one execution after another, in the order in which instances began them.
+
+    Returns the seconds that each had of it in so many executions.
+    """
     flying: list[Ticket] = []
     asked: list[Execution] = []
-    num_executions = {long: 0, short: 0}
-    for _ in range(400):
-        for service in num_executions:
+    had_s = dict.fromkeys(takes_s, 0.0)
+    for _ in range(num):
+        for service in takes_s:
             while sum(line.num_waiting for line in queue._lines_of(service)) < 3 * MAX_BATCH:
-                queue.admit(None, service, 1, 100.0)
+                queue.admit(None, service, 1, 1e6)
         while (taken := queue.take(now)) is not None:
             flying.append(taken)
         begun = [it.execution for it in flying if it.execution is not None and it.execution.ends is not None]
@@ -318,8 +319,70 @@ def test_what_waited_of_a_held_model_is_sent_as_one_execution_and_counts_as_one(
         done = [ticket for ticket in flying if ticket.execution is execution]
         flying = [ticket for ticket in flying if ticket.execution is not execution]
         assert len(done) == MAX_BATCH, "it is full"
-        now += LONG_S if done[0].service is long else SHORT_S
-        num_executions[done[0].service] += 1
+        now += takes_s[done[0].service]
+        had_s[done[0].service] += takes_s[done[0].service]
         for ticket in done:
             queue.answered(now, ticket)
-    assert num_executions[short] == pytest.approx(num_executions[long] * LONG_S / SHORT_S, rel=0.1)
+    return had_s
+
+
+def met(*services: Service) -> tuple[PoolQueue, float]:
+    """A pool that knows of several models, and the time by then."""
+    queue = PoolQueue("p", [Replica("p-0")])
+    for ticket in [queue.enter(0.0, None, service, 1, 1e6) for service in services]:
+        queue.answered(0.1, ticket)
+    return queue, 0.2
+
+
+def alone(queue: PoolQueue, now: float, service: Service, times: Sequence[float]) -> float:
+    """Executions while nobody else has work, as multiples of what the curve says; returns when they are done."""
+    for one in times:
+        ticket = queue.enter(now, None, service, 1, 1e6)
+        now += one * service.curve.seconds(1)
+        queue.answered(now, ticket)
+    return now
+
+
+def test_what_waited_of_a_held_model_is_sent_as_one_execution_and_counts_as_one() -> None:
+    long, short = nets(is_fixed=True, gathers=True)
+    had_s = flood(PoolQueue("p", [Replica("p-0")]), 0.0, {long: LONG_S, short: SHORT_S}, 400)
+    assert had_s[short] == pytest.approx(had_s[long], rel=0.1)
+
+
+@pytest.mark.parametrize("slow", ["long", "short"])
+def test_a_first_execution_that_takes_a_hundred_times_as_long_leaves_its_model_its_share(slow: str) -> None:
+    long, short = nets(is_fixed=True, gathers=True)
+    queue, now = met(long, short)
+    now = alone(queue, now, long if slow == "long" else short, [100.0])
+    had_s = flood(queue, now, {long: LONG_S, short: SHORT_S}, 400)
+    assert had_s[short] == pytest.approx(had_s[long], rel=0.2)
+
+
+def test_a_model_whose_executions_all_take_longer_than_its_curve_says_is_charged_for_all_of_that() -> None:
+    long, short = nets(is_fixed=True, gathers=True)
+    queue, now = met(long, short)
+    now = alone(queue, now, short, [10.0] * 40)
+    had_s = flood(queue, now, {long: LONG_S, short: 10 * SHORT_S}, 400)
+    assert had_s[short] == pytest.approx(had_s[long], rel=0.1)
+
+
+def test_executions_whose_ends_are_seen_in_pairs_cost_their_model_what_they_took() -> None:
+    turns = Turns(Terms())
+    turns.look(0.0, "ab")
+    for _ in range(100):
+        for pace in (2.0, 0.0):
+            turns.took("a", pace, is_beside=False)
+    sent = alternate(turns, 500)
+    assert sent["a"] == pytest.approx(250, rel=0.1)
+
+
+def test_one_look_at_an_execution_that_took_long_at_a_shared_server_leaves_its_model_its_share() -> None:
+    turns = Turns(Terms())
+    turns.look(0.0, "ab")
+    turns.did({"b": Use(0.1, 0.1, 10.0)}, {"b": 0.1}, 0.5, 10.0)
+    sent = alternate(turns, 500)
+    assert sent["b"] == pytest.approx(500 / 2.5, rel=0.1), "1.5 times what its curve says, and not 50"
+    for _ in range(15):
+        turns.did({"b": Use(0.1, 0.1, 1.0)}, {"b": 0.1}, 0.5, 1.0)
+    sent = alternate(turns, 500)
+    assert sent["b"] == pytest.approx(500 / 11, rel=0.15), "all that it takes, by and by"
