@@ -27,7 +27,7 @@ from tests.gateway.conftest import SAMPLE, Reply, Running, emulated_triton, gate
 from tests.gateway.http.test_infer import refused
 from tests.gateway.odd_triton import GOOD, OddTriton, gateway_of, until
 from tests.gateway.odd_triton import ask as odd_ask
-from tests.local.harness import final_count, wait_until
+from tests.local.harness import LIMIT_S, final_count, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
@@ -75,7 +75,7 @@ class Asked:
         self.reply = self.gateway.infer(self.body, MODEL, self.headers)
 
     def done(self) -> Reply:
-        self.thread.join(30)
+        self.thread.join(LIMIT_S)
         assert self.reply is not None, "a request hangs"
         return self.reply
 
@@ -108,9 +108,16 @@ def require_worked_on(gateway: Running, number: int) -> None:
 
 @contextmanager
 def backlog(gateway: Running, requests: int, priority: str = "3") -> Iterator[list[Asked]]:
-    """So many requests that nobody is in a hurry for; two are in flight, the others wait."""
+    """So many requests that nobody is in a hurry for, or more where they come slowly; two are in flight, half of them wait."""
     asked = [ask(gateway, Tandem_Priority=priority) for _ in range(requests)]
-    wait_until(lambda: metric(gateway, "tandem_queued", pool=POOL) >= requests // 2, "the queue fills")
+
+    def is_filled() -> bool:
+        if metric(gateway, "tandem_queued", pool=POOL) >= requests // 2:
+            return True
+        asked.append(ask(gateway, Tandem_Priority=priority))
+        return False
+
+    wait_until(is_filled, "the queue fills")
     yield asked
     assert {one.done().status for one in asked} == {200}
 
@@ -145,7 +152,7 @@ def test_a_refused_request_is_taken_when_it_was_told_to_come_again(slow: Running
 
 
 def test_the_time_in_the_queue_is_told_as_such(slow: Running) -> None:
-    with backlog(slow, 12) as asked:
+    with backlog(slow, 24) as asked:
         pass
     queue_ms = [float(re.findall(r"queue;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
     backend_ms = [float(re.findall(r"backend;dur=([\d.]+)", one.done().headers["Server-Timing"])[0]) for one in asked]
@@ -183,7 +190,7 @@ def test_one_whose_deadline_passes_while_it_waits_is_504_and_never_reaches_the_d
 
 
 def test_the_higher_priority_goes_first(slow: Running) -> None:
-    with backlog(slow, 20) as asked:
+    with backlog(slow, 40) as asked:
         assert ask(slow, Tandem_Priority="1").done().status == 200
         assert sum(one.reply is None for one in asked) >= 4
 
@@ -192,14 +199,14 @@ def test_a_client_that_left_is_dropped_from_the_queue(slow: Running) -> None:
     before = final_count(lambda: worked_on(slow))
     cancelled = metric(slow, "tandem_requests_total", outcome="cancelled")
     head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: localhost\r\nTandem-Priority: 5\r\nContent-Length: {len(FULL)}\r\n\r\n"
-    with backlog(slow, 20):
-        with socket.create_connection(("127.0.0.1", slow.port), timeout=10) as leaving:
+    with backlog(slow, 60) as waiting:
+        with socket.create_connection(("127.0.0.1", slow.port), timeout=LIMIT_S) as leaving:
             leaving.sendall(head.encode() + FULL)
             wait_until(lambda: metric(slow, "tandem_queued", pool=POOL) >= 1, "it waits")
             threading.Event().wait(0.1)
         wait_until(lambda: metric(slow, "tandem_requests_total", outcome="cancelled") == cancelled + 1, "it is dropped")
         assert metric(slow, "tandem_queued", pool=POOL) >= 1  # the others still wait
-    require_worked_on(slow, before + 20)
+    require_worked_on(slow, before + len(waiting))
 
 
 @pytest.mark.parametrize("priority", ["0", "6", "high", "2.5", "", "1 1"])
@@ -210,7 +217,7 @@ def test_a_priority_that_is_none_is_400(slow: Running, priority: str) -> None:
 @pytest.mark.parametrize("line", ["Tandem-Priority: 2", "Tandem-Deadline-Ms: 900", "Tandem-Pool: emulated-cpu"])
 def test_a_header_that_comes_twice_is_400(slow: Running, line: str) -> None:
     head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: localhost\r\n{line}\r\n{line}\r\nContent-Length: {len(SAMPLE)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", slow.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", slow.port), timeout=LIMIT_S) as s:
         s.sendall(head.encode() + SAMPLE)
         answer = b""
         while b"}" not in answer and (chunk := s.recv(4096)):
