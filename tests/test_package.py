@@ -127,7 +127,7 @@ def up(installed: Path, cwd: Path) -> Iterator[int]:
 def test_the_installed_package_serves(installed: Path, tmp_path: Path) -> None:
     body = (installed / "serving" / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
     with up(installed, tmp_path) as port:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/digits/infer", body, timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/digits/infer", body, timeout=60) as answer:
             assert answer.status == 200
 
 

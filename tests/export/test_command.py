@@ -903,7 +903,7 @@ def test_ctrl_c_in_the_middle_of_a_run_of_onnx_runtime_ends_it_at_once(folder: P
             assert process.stdout is not None
             assert process.stdout.readline() == b"running\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=10) == 130
+            assert process.wait(timeout=60) == 130
         finally:
             process.kill()
     assert [path.name for path in tmp_path.iterdir()] == ["endless.onnx"]

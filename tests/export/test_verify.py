@@ -619,7 +619,7 @@ def test_looking_at_digests_needs_neither_numpy_nor_onnx(repository: Path) -> No
         "print(sorted({'numpy', 'onnx', 'onnxruntime', 'sklearn', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, repository], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script, repository], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
     )
     assert done.stdout.strip() == "[]"
 
@@ -632,7 +632,7 @@ def test_data_that_was_asked_for_and_cannot_be_used_is_the_environments_fault(ke
         "except EnvironmentFault as fault:\n    print(fault)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, kept, PAYLOAD], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script, kept, PAYLOAD], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
     )
     assert re.match("--data .*numpy", done.stdout)
     assert done.stdout.endswith("pip install -e '.[onnx]'\n")

@@ -52,7 +52,7 @@ class Running:
     ) -> Reply:
         request = urllib.request.Request(f"http://{self.url}{path}", body, dict(headers or {}), method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return Reply(answer.status, answer.headers, answer.read())
         except urllib.error.HTTPError as error:
             with error:

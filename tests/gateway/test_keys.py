@@ -272,7 +272,7 @@ def test_a_key_counts_where_it_belongs_and_nowhere_else(keyed: Keyed, path: str,
 
 def raw(keyed: Keyed, request: bytes, *, is_whole: bool = False) -> bytes:
     """What comes first; the whole until the gateway closes, if that is asked for."""
-    with socket.create_connection(("127.0.0.1", keyed.running.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", keyed.running.port), timeout=60) as connection:
         connection.sendall(request)
         answer = connection.recv(65536)
         while is_whole and (more := connection.recv(65536)):

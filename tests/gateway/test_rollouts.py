@@ -141,7 +141,7 @@ def rolled(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iter
         asking.start()
         yield made
         made.stop.set()
-        asking.join(30)
+        asking.join(60)
         assert {status for status, _ in made.answers} == {200}
     finally:
         program.end()

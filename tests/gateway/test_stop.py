@@ -39,7 +39,7 @@ def hanging_request(
         finally:
             for pid in reversed(halted):
                 os.kill(pid, signal.SIGCONT)
-            client.join(30)
+            client.join(60)
 
 
 def in_flight(gateway: Running) -> int:
@@ -59,16 +59,16 @@ def test_a_second_signal_does_not_wait_for_requests_in_flight(mortal: tuple[Prog
         wait_until(lambda: not listens(gateway), "the gateway has closed its socket")
         assert gateway.program.process.poll() is None  # it waits for the request
         gateway.program.send(signal.SIGTERM)
-        assert gateway.program.process.wait(20) == 0
-        client.join(20)
+        assert gateway.program.process.wait(60) == 0
+        client.join(60)
         assert_told_to_come_back(replies[0])
 
 
 def test_a_request_that_outlasts_the_drain_is_told_to_come_back(mortal: tuple[Program, str], tmp_path: Path) -> None:
     with hanging_request(mortal, tmp_path, drain_s=1) as (gateway, replies, client):
         gateway.program.send(signal.SIGTERM)
-        assert gateway.program.process.wait(20) == 0
-        client.join(20)
+        assert gateway.program.process.wait(60) == 0
+        client.join(60)
         assert_told_to_come_back(replies[0])
     assert not any("Traceback" in line for line in gateway.program.lines())
 

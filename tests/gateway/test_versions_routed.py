@@ -116,7 +116,7 @@ def routed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
         yield made
         made.stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         # Whatever was changed meanwhile: no request failed, and none was answered by two versions.
         assert {it.status for it in made.answers} == {200}
         assert all(it.version == it.model_version and it.digest == made.digests[it.version] for it in made.answers)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-START_S = 30.0  # gateways and rclone listen within a second; a busy machine may take ten
+START_S = 120.0  # gateways and rclone listen within a second; ten, where a machine is busy
 
 
 def wait_for(port: int, process: subprocess.Popen[str]) -> None:

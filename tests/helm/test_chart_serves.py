@@ -36,7 +36,7 @@ def running(command: list[str], environment: dict[str, str] | None = None) -> It
         yield process
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def wait_until_200(url: str, process: subprocess.Popen[bytes]) -> None:

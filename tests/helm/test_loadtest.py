@@ -203,11 +203,11 @@ def test_a_key_that_is_refused_and_rows_of_a_run_before_end_it_with_a_sentence(
     render: Render, served: Here, tmp_path: Path
 ) -> None:
     words = command(render({**asked(), "auth": KEYS}), "master")
-    _, said = started(words, Here(served.url, "tdm_no"), tmp_path, 1).communicate(timeout=30)
+    _, said = started(words, Here(served.url, "tdm_no"), tmp_path, 1).communicate(timeout=120)
     assert said.startswith(f"{served.url}: 401")
     (tmp_path / "rows.0.csv").touch()
     process = started(words, served, tmp_path, 1)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert said.startswith(f"{tmp_path} ")
     assert said.count("\n") == 1
     assert process.returncode == 1
@@ -218,7 +218,7 @@ def test_a_model_that_never_comes_ends_it_with_the_reason(render: Render, served
     words = command(render({**asked(model="other"), "auth": KEYS}), "worker")
     words[3] = "0"  # instead of ten minutes
     process = started(words, served, tmp_path, 1)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said.startswith(f"model other at {served.url} is not there: 404")
 
@@ -234,5 +234,5 @@ def test_a_signal_reaches_locust(render: Render, served: Here, tmp_path: Path) -
         if "Waiting for workers" in line:
             break
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode is not None

@@ -286,7 +286,7 @@ def test_an_interrupted_making_is_done_again_from_the_start(tiny: Frameworks, nu
         assert maker.stdout is not None
         assert maker.stdout.readline().startswith("making an environment")
         maker.send_signal(number)
-        assert maker.wait(timeout=30) != 0
+        assert maker.wait(timeout=60) != 0
     left = Frameworks("tiny", ("tandem-tiny>=1",), size_mb=1)
     assert not left.is_complete
     left.folder.mkdir(parents=True, exist_ok=True)
@@ -400,7 +400,7 @@ def test_signals_reach_the_command_and_ours_waits_for_its_end(tmp_path: Path, nu
         assert ours.stdout is not None
         assert ours.stdout.readline() == "ready\n"
         ours.send_signal(number)
-        assert ours.wait(timeout=20) == 7
+        assert ours.wait(timeout=60) == 7
 
 
 def test_a_signal_that_comes_while_the_command_starts_reaches_it(

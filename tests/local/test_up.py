@@ -209,9 +209,9 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(
     with InferenceServerClient(grpc) as client:
         assert client.is_model_ready("digits")
     [page] = [line.split()[-1] for line in lines if line.startswith("  page: ")]
-    with urllib.request.urlopen(page, timeout=10) as answer:
+    with urllib.request.urlopen(page, timeout=60) as answer:
         assert answer.headers.get_content_type() == "text/html"
-    with urllib.request.urlopen(f"{page}admin/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"{page}admin/status", timeout=60) as answer:
         served = {v["name"]: v["speed_ratio"] for v in json.load(answer)["models"]["digits"]["variants"]}
     words = [*TANDEM, "models", "--json", "--model-repository", str(repository)]
     listed = json.loads(subprocess.run(words, capture_output=True, check=True, cwd=ROOT).stdout)["variants"]
@@ -248,7 +248,7 @@ def test_what_the_file_says_of_a_triton_is_what_it_serves_with(
     program.wait_for("Ctrl-C stops it")
     (written,) = state.glob("runs/*/tandem.yaml")
     (url,) = yaml.safe_load(written.read_text())["pools"]["cpu"]["urls"]
-    with urllib.request.urlopen(f"{url}/v2/models/digits-fp32/config", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/v2/models/digits-fp32/config", timeout=60) as answer:
         config = json.load(answer)
     assert config["instance_group"][0]["count"] == 2
     assert config["parameters"]["intra_op_thread_count"]["string_value"] == "1"
@@ -285,13 +285,13 @@ def test_up_before_a_triton_that_runs_already_starts_none_and_leaves_it_running(
         program.wait_for("Ctrl-C stops it")
         curl = program.lines()[program.lines().index("try it:") + 1]
         done = subprocess.run(
-            curl, shell=True, capture_output=True, check=True, env={**os.environ, **proxies}, timeout=20
+            curl, shell=True, capture_output=True, check=True, env={**os.environ, **proxies}, timeout=60
         )
         assert json.loads(done.stdout)["outputs"]
         assert len(program.family()) == 2, "up and the gateway"
         assert program.end() == 0
         assert num_callers() == 0
-    with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=60) as answer:
         assert answer.status == 200
 
 
@@ -320,10 +320,10 @@ def test_up_on_an_open_address_tells_of_its_pools_too_and_shows_no_admin_paths(
     program.wait_for("Ctrl-C stops it")
     asked = urllib.request.Request(f"http://127.0.0.1:{port}/admin/status", headers={"X-API-Key": key})
     with pytest.raises(urllib.error.HTTPError, match="403" if with_keys else "404"):
-        urllib.request.urlopen(asked, timeout=10)
+        urllib.request.urlopen(asked, timeout=60)
     if with_keys:
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2", timeout=60)
         commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in program.family()]
         assert not any(b"tdm_" in command for command in commands)
     assert any("$TANDEM_API_KEY" in line for line in program.lines()) == with_keys
@@ -389,7 +389,7 @@ def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_
 
 def num_requests(url: str) -> float:
     """That the gateway at this address has answered."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
         return sum(map(float, re.findall(rb"^tandem_requests_total\{.*\} (\S+)$", answer.read(), re.MULTILINE)))
 
 
@@ -405,7 +405,7 @@ def test_gateways_share_a_port_one_that_is_killed_is_missed_by_nobody_and_their_
 
     def infer() -> int:
         is_over.wait(0.005)  # or what starts meanwhile has no core for itself
-        with urllib.request.urlopen(f"{url}/v2/models/digits/infer", data=body, timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/v2/models/digits/infer", data=body, timeout=60) as answer:
             return int(answer.status)
 
     [run] = json.loads(tandem("status", "--json", TANDEM_STATE=str(state)).stdout)["runs"]
@@ -517,7 +517,7 @@ def test_clients_of_a_healthy_pool_do_not_notice_that_another_is_killed(
     asked = urllib.request.Request(f"{url}/v2/models/digits/infer", data=body, headers={"Tandem-Pool": "cpu"})
 
     def status() -> int:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             return int(answer.status)
 
     os.kill(member(program, "emulated-gpu"), signal.SIGKILL)
@@ -712,7 +712,7 @@ def health(lines: list[str]) -> int:
     """The status of `/health/ready` at the address that the welcome names."""
     [url] = [line.split()[-1] for line in lines if "ready" in line and "http://" in line]
     try:
-        with urllib.request.urlopen(f"{url}/health/ready", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/health/ready", timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:

@@ -33,7 +33,7 @@ def test_up_serves_a_plan_as_it_was_written(files: Files, tmp_path: Path) -> Non
             assert (answer.headers["Tandem-Variant"], answer.headers["Tandem-Pool"]) == ("int8", "cpu")
         (written,) = state.glob("runs/*/tandem.yaml")
         (url,) = yaml.safe_load(written.read_text())["pools"]["cpu"]["urls"]
-        with urllib.request.urlopen(f"{url}/v2/models/digits-int8/config", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/v2/models/digits-int8/config", timeout=60) as answer:
             config = json.load(answer)
     finally:
         program.end()

@@ -230,7 +230,7 @@ def test_a_body_in_chunks_and_a_compressed_one_are_read(labelled: Running) -> No
 
     packed = classify(labelled, gzip.compress(as_json([FILES[0]])), headers={"Content-Encoding": "gzip"})
     assert best(packed) == [FIRST]
-    connection = http.client.HTTPConnection("127.0.0.1", labelled.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", labelled.port, timeout=60)
     body = as_json([FILES[0]])
     connection.request("POST", "/v1/classify/digits", iter([body[:9], body[9:]]), encode_chunked=True)
     assert json.loads(connection.getresponse().read())["results"][0]["labels"][0]["label"] == FIRST

@@ -85,7 +85,7 @@ def load_on(port: int, model: str = "digits-fp32", clients: int = 4, body: bytes
     finally:
         load.stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     assert not any(thread.is_alive() for thread in threads), "a request hangs"
 
 
@@ -160,7 +160,7 @@ def test_a_killed_stub_gives_honest_503s_and_then_answers_again(mortal: tuple[Pr
 def test_a_gateway_told_to_stop_loses_no_request_that_it_took(gateway: Running) -> None:
     with load_on(gateway.port, clients=8) as load:
         gateway.program.send(signal.SIGTERM)
-        assert gateway.program.process.wait(30) == 0
+        assert gateway.program.process.wait(60) == 0
         wait_until(lambda: load.refused, "nobody listens any more")
     assert load.statuses() == {200}
     assert not load.lost

@@ -17,7 +17,7 @@ class Connection:
     """`ended`: streams that the server has ended. `is_open`: as far as was read. One thread."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS, 0, 0, b""))
         self._socket.setblocking(False)
         self._came, self._going = bytearray(), bytearray()

@@ -100,7 +100,7 @@ def test_a_strangers_message_is_not_waited_for(keyed: tuple[grpc.Channel, dict[s
     for metadata in ((), (bearer(keyed[1]["expired"]),)):
         call = keyed[0].stream_stream(f"/{SERVICE.full_name}/{name}")
         with pytest.raises(grpc.RpcError) as refused:  # at once: not even an empty answer comes before it
-            next(call(messages(), metadata=metadata, timeout=10))
+            next(call(messages(), metadata=metadata, timeout=60))
         assert refused.value.code() is UNAUTHENTICATED
     over.set()
 

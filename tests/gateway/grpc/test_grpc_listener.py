@@ -26,7 +26,7 @@ CHECK = "/grpc.health.v1.Health/Check"
 def checked(speaking: Speaking, service: bytes = b"") -> bytes:
     message = b"\x0a" + bytes([len(service)]) + service if service else b""
     with grpc.insecure_channel(speaking.url) as channel:
-        answer: bytes = channel.unary_unary(CHECK)(message, timeout=10)
+        answer: bytes = channel.unary_unary(CHECK)(message, timeout=60)
         return answer
 
 
@@ -42,7 +42,7 @@ def test_health_checks_of_grpc_say_what_health_ready_says(speaking: Speaking) ->
 def test_a_gateway_without_its_triton_is_live_but_not_ready_and_holds_no_more_than_it_may(tmp_path: Path) -> None:
     nowhere, limits = f"http://127.0.0.1:{free_ports(1)[0]}", {"max_buffered_bytes": 4096}
     with speaking_before(tmp_path, {"cpu": [nowhere]}, ready=False, limits=limits) as both, both.stub() as stub:
-        assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=10).live
+        assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=60).live
         assert not stub.ServerReady(pb.ServerReadyRequest()).ready
         assert not stub.ModelReady(pb.ModelReadyRequest(name="double.any")).ready
         assert checked(both) == b"\x08\x02"
@@ -60,7 +60,7 @@ def test_a_gateway_without_its_triton_is_live_but_not_ready_and_holds_no_more_th
 def test_what_a_browser_can_send_in_the_clear_is_not_answered_as_a_request(tmp_path: Path) -> None:
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
     with speaking_before(tmp_path, {"cpu": [nowhere]}, ready=False) as both, both.stub() as stub:
-        assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=10).live
+        assert stub.ServerLive(pb.ServerLiveRequest(), wait_for_ready=True, timeout=60).live
         with socket.create_connection(("127.0.0.1", both.port), timeout=30) as client:
             path = b"/inference.GRPCInferenceService/RepositoryModelUnload"
             client.sendall(b"POST %b HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n" % path)

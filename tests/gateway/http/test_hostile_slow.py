@@ -131,7 +131,7 @@ def test_a_plain_client_that_sends_ten_megabytes_before_it_reads_gets_to_read_wh
     head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n"
 
     def ask(port: int) -> bytes:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(head)
             for _ in range(100):
                 client.sendall(b"a" * 100_000)

@@ -137,7 +137,7 @@ def test_a_decompression_bomb_is_refused(gateway: Running) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(gateway: Running) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
         s.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
         answer = b""
         while chunk := s.recv(4096):
@@ -189,7 +189,7 @@ def test_a_bad_length_header_is_400(gateway: Running, length: str) -> None:
 
 
 def test_two_length_headers_are_400(gateway: Running) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
         twice = b"Inference-Header-Content-Length: 2\r\nInference-Header-Content-Length: 3\r\n"
         s.sendall(
             b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -245,7 +245,7 @@ def test_a_deadline_that_has_passed_is_504(gateway: Running) -> None:
 
 def test_a_request_in_small_pieces_is_put_together(gateway: Running) -> None:
     head = f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         whole = head + SAMPLE
         for start in range(0, len(whole), 97):
@@ -259,7 +259,7 @@ def test_a_request_in_small_pieces_is_put_together(gateway: Running) -> None:
 
 def test_pipelined_requests_are_answered_in_order(gateway: Running) -> None:
     names = ["digits", "digits-fp32", "digits-int8", "digits"]
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
         for name in names:
             s.sendall(
                 f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
@@ -273,9 +273,9 @@ def test_pipelined_requests_are_answered_in_order(gateway: Running) -> None:
 
 def test_a_client_that_leaves_early_hurts_nobody(gateway: Running) -> None:
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
             s.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{")
-        with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
             s.sendall(
                 f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode()
                 + SAMPLE
@@ -284,7 +284,7 @@ def test_a_client_that_leaves_early_hurts_nobody(gateway: Running) -> None:
 
 
 def test_http_1_0_without_keep_alive_is_answered_and_closed(gateway: Running) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as s:
         s.sendall(f"POST /v2/models/digits/infer HTTP/1.0\r\nContent-Length: {len(SAMPLE)}\r\n\r\n".encode() + SAMPLE)
         answer = b""
         while chunk := s.recv(65536):

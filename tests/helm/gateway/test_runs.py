@@ -47,11 +47,11 @@ def running(container: Object, replaced: dict[str, str]) -> Iterator[dict[str, i
         yield {name: ports[name] for name in asked}
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def status(port: int, path: str, key: str = "") -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
         return connection.getresponse().status
@@ -153,10 +153,10 @@ def test_the_admin_listener_wants_a_key_for_what_it_is_asked(
 def test_grpc_is_spoken_on_its_port_and_wants_a_key_too(with_keys: Running) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{with_keys.grpc}") as channel:
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert health(b"", timeout=10) == b"\x08\x02"  # NOT_SERVING, as readiness says
+        assert health(b"", timeout=60) == b"\x08\x02"  # NOT_SERVING, as readiness says
         metadata = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
         with pytest.raises(grpc.RpcError) as refusal:
-            metadata(b"", timeout=10)
+            metadata(b"", timeout=60)
         assert refusal.value.code() == grpc.StatusCode.UNAUTHENTICATED
         assert metadata(b"", timeout=10, metadata=[("authorization", f"Bearer {with_keys.keys['infer']}")])
 

@@ -94,7 +94,7 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
         yield {f"{REMOTE}_TYPE": "webdav", f"{REMOTE}_URL": url, f"{REMOTE}_USER": "ada", f"{REMOTE}_PASS": hidden}
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def from_bucket(render: Render, path: str = "digits", **said: object) -> Object:

@@ -27,7 +27,7 @@ def answer(url: str, *, posts: bool = False) -> int:
     """The status; 0 where nobody listens."""
     try:
         request = urllib.request.Request(url, data=b"{}" if posts else None)
-        with urllib.request.urlopen(request, timeout=20) as answered:
+        with urllib.request.urlopen(request, timeout=60) as answered:
             return int(answered.status)
     except urllib.error.HTTPError as error:
         return error.code

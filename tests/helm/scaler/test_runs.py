@@ -40,11 +40,11 @@ def scaler(container: Object, replaced: dict[str, str]) -> Iterator[int]:
         yield http
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def page(port: int) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
         found: dict[str, Any] = json.loads(answer.read())
         return found
 
