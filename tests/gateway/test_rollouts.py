@@ -199,7 +199,7 @@ def test_a_good_candidate_goes_from_shadow_to_canary_to_all_and_back(rolled: Rol
 @pytest.mark.thorough  # half a minute
 def test_a_dearer_candidate_is_taken_back_by_what_its_executions_take(rolled: Rolled) -> None:
     rolled.apply(document(DEAR, "canary", canary_ratio=0.5, sample_ratio=0))
-    wait_until(lambda: rolled.rollout()["step"] == "rollback", "it is taken back", limit_s=90)
+    wait_until(lambda: rolled.rollout()["step"] == "rollback", "it is taken back")
     told = rolled.rollout()["judgement"]
     assert "cost" in told["because"]
     cost = next(it for it in told["evidence"] if it["measure"] == "cost")
