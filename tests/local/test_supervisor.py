@@ -93,6 +93,7 @@ def test_a_model_that_somebody_unloads_stays_so_until_it_is_loaded_and_is_mended
     config = victims.http.get_model_config("pair")
     victims.http.unload_model("pair")
     victims.program.wait_for("pair was unloaded; it stays so")
+    wait_until(lambda: victims.stubs("pair") == [], "its processes have left")
     kill(victims.stubs("single")[0].pid)  # what is mended meanwhile is another
     wait_until(lambda: victims.answers("single"), "another reload")
     assert victims.stubs("pair") == []

@@ -166,7 +166,7 @@ def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not
     pin = {"Tandem-Pool": SLOW}
 
     def died_under_it() -> bool:
-        """On a busy machine the server has answered before it is killed."""
+        """On a busy machine the server has answered before it is killed, or was killed before it was asked."""
         wait_until(lambda: two.serves(SLOW), "it serves")
         deadly = Asked(two.gateway, FULL, pin)
         # It takes 1.28 s; what the gateway asks for itself is over at the second look.
@@ -175,7 +175,7 @@ def test_a_request_under_which_a_server_died_twice_is_refused_and_others_are_not
             "it is sent",
         )
         os.kill(server_of(two.tritons[SLOW]), signal.SIGKILL)
-        if deadly.done().status == 200:
+        if deadly.done().status == 200 or deadly.done().headers["Tandem-Error"] == "not_ready":
             return False
         assert (deadly.done().status, deadly.done().headers["Tandem-Error"]) == (503, "upstream_lost")
         return True
