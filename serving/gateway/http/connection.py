@@ -39,7 +39,9 @@ KEEP_ALIVE_S = 75.0  # longer than the 60 s of common load balancers, which must
 # would throw the answer away. nginx waits 30 s; the bytes are those of the largest body. Guesses, not measured.
 LINGER_S = 10.0
 REFUSED_S = 1.0  # who has sent nothing yet, and whose connection is one too many
-FIRST_S = 2.0  # at a stop, from when somebody connected until they have begun to ask: clients on busy machines; a guess, not measured
+FIRST_REQUEST_S = (
+    2.0  # from when somebody connected until a stop hangs up on who has not asked yet; a guess, not measured
+)
 LINGER_BYTES = 64 * 2**20
 # Of a request that is refused: reading past so many costs less than a new connection; a guess, not measured.
 MOST_SKIPPED_BYTES = 2**20
@@ -295,7 +297,7 @@ class ClientConnection(asyncio.Protocol):
         self._address = self.client[0] if self.client else ""
         self._host = self.server_address[0] if self.server_address else ""
         connected = self._loop.time()
-        self._asks_until = connected + FIRST_S  # for the first time
+        self._asks_until = connected + FIRST_REQUEST_S  # for the first time
         self._idle_until = connected + self._intake.limits.head_timeout_s
         self._timer = self._loop.call_at(self._idle_until, self._check_idle)
         refusal = self._intake.connections.begin(self._address)
@@ -398,6 +400,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _take(self, head: Head, data: bytes, begins: int) -> None:
         """A whole request, whose head was read before."""
+        self._asks_until = 0.0
         is_free = self._current is None and not self._queue
         if is_free and perf_counter() < self._congestion.until and self._is_refused_at_once(head):
             return

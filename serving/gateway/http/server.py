@@ -55,7 +55,7 @@ class Server:
         forced = asyncio.ensure_future(self._is_forced.wait())
         await asyncio.wait([draining, forced], timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
-            if not forced.done():
+            if self.running and not forced.done():
                 text = "%d requests were not answered within %g seconds, and are told to come again"
                 log.warning(text, len(self.running), self._drain_s)
             self.cancel()
