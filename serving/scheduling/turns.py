@@ -26,9 +26,7 @@ SLOWED_TIMES = (
 )
 PACE_WEIGHT = 0.1  # of the newest execution; a guess, not measured
 USE_WEIGHT = 0.5  # of the newest look at what a server did; a guess, simulated
-# As long as was believed, or as its curve says, that the newest may count for: a first one after a load may take a hundred times as long,
-# and what its model is charged would be wrong for long. What takes longer each time is believed by and by; a guess, simulated.
-MOST_TIMES = 2.0
+MOST_FIRST_PACE = 2.0  # of a first execution, which may take a hundred times as long as all others (guess, simulated)
 QUEUE_RATIO = 0.75  # of a full execution's rows; a guess, simulated
 LEAST_BESIDE_RATIO = (
     0.1  # of the time, in which others had executions: less tells nothing of how these slow it; a guess, simulated
@@ -85,6 +83,7 @@ class _Model:
         "beside_pace",
         "delay_s",
         "flight_s",
+        "has_run",
         "has_sent",
         "is_held",
         "is_waiting",
@@ -108,6 +107,12 @@ class _Model:
         self.moved = 0.0
         self.waited = -inf  # last
         self.alone_pace, self.beside_pace = 1.0, inf
+        self.has_run = False  # alone
+
+    def counted(self, pace: float) -> float:
+        """What an execution alone counts as: the first one seen at no more than MOST_FIRST_PACE, or it would be charged for long."""
+        has_run, self.has_run = self.has_run, True
+        return pace if has_run else min(pace, MOST_FIRST_PACE)
 
     @property
     def is_slowed(self) -> bool:
@@ -163,7 +168,7 @@ class Turns:
             return
         model = self._models.get(name) or self._enter(name)
         if not is_beside:
-            _learn_alone(model, pace, PACE_WEIGHT)
+            model.alone_pace += PACE_WEIGHT * (model.counted(pace) - model.alone_pace)
         elif model.beside_pace == inf:
             model.beside_pace = pace
         else:
@@ -287,21 +292,13 @@ class Turns:
 def _learn(model: _Model, pace: float, beside_ratio: float) -> None:
     """From executions of which others had some beside them in such a part of the time."""
     if beside_ratio == 0.0:
-        _learn_alone(model, pace, USE_WEIGHT)
+        model.alone_pace += USE_WEIGHT * (model.counted(pace) - model.alone_pace)
     elif beside_ratio >= LEAST_BESIDE_RATIO:
         beside_pace = model.alone_pace + (pace - model.alone_pace) / beside_ratio
         weight = 1.0 if model.beside_pace == inf else USE_WEIGHT
         model.beside_pace = (
             beside_pace if weight == 1.0 else model.beside_pace + weight * (beside_pace - model.beside_pace)
         )
-
-
-def _learn_alone(model: _Model, pace: float, weight: float) -> None:
-    """By which it is charged. Two that are seen to end at once count as one that took long and one that took nothing: so not less than the
-    curve's is the bound, or they would be believed to take nothing.
-    """
-    most = MOST_TIMES * max(1.0, model.alone_pace)
-    model.alone_pace += weight * (min(pace, most) - model.alone_pace)
 
 
 def _tag(model: _Model) -> float:

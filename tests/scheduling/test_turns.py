@@ -366,14 +366,15 @@ def test_a_model_whose_executions_all_take_longer_than_its_curve_says_is_charged
     assert had_s[short] == pytest.approx(had_s[long], rel=0.1)
 
 
-def test_executions_whose_ends_are_seen_in_pairs_cost_their_model_what_they_took() -> None:
+@pytest.mark.parametrize("paces", [(2.0, 0.0), (4.0, 0.0), (3.0, 0.0, 0.0), (6.0, 3.0, 0.0)])
+def test_executions_whose_ends_are_seen_together_cost_their_model_what_they_took(paces: Sequence[float]) -> None:
     turns = Turns(Terms())
     turns.look(0.0, "ab")
-    for _ in range(100):
-        for pace in (2.0, 0.0):
-            turns.took("a", pace, is_beside=False)
+    for pace in paces * 100:
+        turns.took("a", pace, is_beside=False)
     sent = alternate(turns, 500)
-    assert sent["a"] == pytest.approx(250, rel=0.1)
+    times = sum(paces) / len(paces)
+    assert sent["a"] == pytest.approx(500 / (1 + times), rel=0.15)
 
 
 def test_one_look_at_an_execution_that_took_long_at_a_shared_server_leaves_its_model_its_share() -> None:

@@ -16,7 +16,7 @@ import orjson
 from serving.gateway.fleet.curves import Facts, read_facts
 from serving.gateway.fleet.liveness import Liveness
 from serving.gateway.fleet.shared_memory import SharedMemory
-from serving.gateway.fleet.upstream import Answer, Target
+from serving.gateway.fleet.upstream import Answer, Lost, Target
 from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant, trial_of
 from serving.gateway.fleet.work import Work, read_work
 from serving.protocol.triton_reason import plain_reason
@@ -56,7 +56,7 @@ class ServerSnapshot:
     refused: Mapping[str, str] = field(default_factory=dict)  # why what is ready there gets no requests
     failures: Mapping[str, LoadFailure] = field(default_factory=dict)
     loading: frozenset[str] = frozenset()
-    is_taking: bool = False  # it loads something, or tries it before
+    taking: frozenset[str] = frozenset()  # models that are being loaded, or tried before they are
     changing: Mapping[tuple[str, str], str] = field(
         default_factory=dict
     )  # (name, version) of what is loading or draining beside another version that is served -> which of both
@@ -232,10 +232,11 @@ class Server:
             refused,
             tried_again | read_failures(index),
             loading=loading,
-            is_taking=any(
-                row.get("state") == "LOADING"
-                or (row["name"].endswith(TRIAL) and row.get("state") in ("READY", "UNLOADING"))
+            taking=frozenset(
+                row["name"].removesuffix(TRIAL)
                 for row in index
+                if row.get("state") == "LOADING"
+                or (row["name"].endswith(TRIAL) and row.get("state") in ("READY", "UNLOADING"))
             ),
             changing=changing,
             wants_restart=_reason(index, RESTART),
@@ -257,6 +258,15 @@ class Server:
         filled = head % (method, path.encode(), self.target.host_header, len(body))
         give_up_at = perf_counter() + (POLL_TIMEOUT_S if patience_s is None else patience_s)
         return await self.target.ask(filled, (body,), give_up_at, fresh=fresh)
+
+    async def read(self, method: bytes, path: str) -> Answer:
+        """What changes nothing there: asked again on a new connection where one that idled is gone, as after a restart. Raises Lost."""
+        try:
+            return await self.fetch(method, path)
+        except Lost as lost:
+            if lost.refused or lost.timed_out or lost.silent:
+                raise
+        return await self.fetch(method, path, fresh=True)
 
     async def infer(self, name: str, body: bytes, length: int | None, give_up_at: float) -> Answer:
         """An inference beside the inference path, of a request whose JSON part has `length` bytes; None: all of it is JSON. Raises Lost."""

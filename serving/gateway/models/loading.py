@@ -23,10 +23,12 @@ from serving.gateway.model_files import Assets, RepositoryVariant
 from serving.gateway.threads import Threads
 from serving.protocol.triton_reason import plain_reason
 from serving.protocol.v2 import control
+from serving.repository import model_of
+from serving.scheduling.routing import LoadFailure
 
 Action = Literal["load", "unload"]
-# Of an idle server, from an export until its load has begun: looked for once a second, proven by its digests; a guess, not measured.
-TAKEN_S = 10.0
+TAKEN_S = 10.0  # of an idle server, from an export until its load begins: it looks once a second (guess, not measured)
+BEFORE_S = 60.0  # of one that loads another model: after so long `tandem triton` goes on to the next one beside it
 PATIENCE_S = 600.0  # a large model from a slow disk, with an engine to be built; a guess, not measured
 UNLOAD_POLL_S = 0.05  # an idle model of the embedded Triton is gone after about so long; a guess, not measured
 
@@ -73,25 +75,11 @@ class Loading:
         return config is None or orjson.loads(config)["parameters"]["tandem_digest"]["string_value"] != here.digest
 
     async def _until_taken(self, place: ModelOnServer, exported: RepositoryVariant) -> None:
-        """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files, tries and loads them, one
-        model after another; while it is at one, the others wait for their turn.
-        """
+        """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files, tries and loads them."""
         _, server, name = place
         await self._threads.run(partial(self._assets.prove, name, exported.digest))
-        began = idle_since = perf_counter()
-        while (found := server.snapshot.served.get(name)) is None or found.digest != exported.digest:
-            now, failure = perf_counter(), server.snapshot.failures.get(name)
-            if failure is not None and failure.version != exported.version:
-                failure = None
-            if server.snapshot.is_taking and failure is None and now - began < PATIENCE_S:
-                idle_since = now
-            if failure is not None and now - idle_since > TAKEN_S / 2:
-                raise errors.Internal(f"Triton could not load '{name}': {failure.reason}")
-            if now - idle_since > TAKEN_S and name not in server.snapshot.loading:
-                raise errors.NotReady(
-                    f"'{name}' was exported again, and {server.target.url} has not taken it; its log says why",
-                    retry_after_s=TAKEN_S,
-                )
+        turn = _Turn(name, exported, server, perf_counter())
+        while not turn.is_over(perf_counter()):
             await asyncio.sleep(UNLOAD_POLL_S)
             try:
                 await self._catalogue.poll(place.pool, server)
@@ -117,6 +105,49 @@ class Loading:
         digest = orjson.loads(config)["parameters"]["tandem_digest"]["string_value"]
         await self._threads.run(partial(self._assets.prove, place.name, digest))
         return orjson.dumps({"parameters": {"config": config.decode()}})
+
+
+class _Turn:
+    """Of an export at a server that takes one model after another. `now`: by perf_counter."""
+
+    def __init__(self, name: str, exported: RepositoryVariant, server: Server, now: float) -> None:
+        self._name = name
+        self._exported = exported
+        self._server = server
+        self._began = self._moved = self._changed = now
+        self._taking: frozenset[str] = frozenset()
+        self._failure = self._newest_failure()  # of an earlier try
+        self._was_tried = False
+
+    def _newest_failure(self) -> LoadFailure | None:
+        failure = self._server.snapshot.failures.get(self._name)
+        return failure if failure is not None and failure.version == self._exported.version else None
+
+    def is_over(self, now: float) -> bool:
+        """Whether it is served. Raises Internal where its load has failed, NotReady where nothing comes of it."""
+        snapshot, failure = self._server.snapshot, self._newest_failure()
+        if (served := snapshot.served.get(self._name)) is not None and served.digest == self._exported.digest:
+            return True
+        if snapshot.taking != self._taking:
+            self._taking, self._changed = snapshot.taking, now
+        is_own = self._name in self._taking
+        is_before = any(model_of(name) == model_of(self._name) for name in self._taking) or (
+            bool(self._taking) and now - self._changed < BEFORE_S
+        )
+        if failure != self._failure:
+            self._failure, self._moved, self._was_tried = failure, now, True
+        elif is_own or (is_before and not self._was_tried):
+            self._moved = now
+        self._was_tried |= is_own
+        waited_s = now - self._moved
+        if failure is not None and waited_s > (TAKEN_S / 2 if self._was_tried else TAKEN_S):
+            raise errors.Internal(f"Triton could not load '{self._name}': {failure.reason}")
+        if waited_s > TAKEN_S or now - self._began > PATIENCE_S:
+            raise errors.NotReady(
+                f"'{self._name}' was exported again, and {self._server.target.url} has not taken it; its log says why",
+                retry_after_s=TAKEN_S,
+            )
+        return False
 
 
 def _check(model: str, body: bytes, action: Action) -> None:
@@ -170,7 +201,7 @@ async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Repos
 
 async def _held(server: Server) -> set[str]:
     try:
-        index = orjson.loads((await server.fetch(b"POST", "/v2/repository/index")).body)
+        index = orjson.loads((await server.read(b"POST", "/v2/repository/index")).body)
     except Lost:
         return set()
     return {entry["name"] for entry in index}
@@ -197,7 +228,7 @@ async def _until_done(place: ModelOnServer, action: Action) -> None:
     if action == "load":
         return
     for _ in range(int(PATIENCE_S / UNLOAD_POLL_S)):
-        index = orjson.loads((await place.server.fetch(b"POST", "/v2/repository/index")).body)
+        index = orjson.loads((await place.server.read(b"POST", "/v2/repository/index")).body)
         states = {entry.get("state") for entry in index if entry["name"] == place.name}
         if not states & {"READY", "UNLOADING"}:
             return

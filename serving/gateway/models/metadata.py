@@ -18,7 +18,7 @@ from serving import errors
 from serving.gateway.access import ANYBODY, Caller, is_allowed
 from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
-from serving.gateway.fleet.upstream import Answer, Lost
+from serving.gateway.fleet.upstream import Lost
 from serving.gateway.models import account, statistics
 from serving.gateway.models.account import State as ModelState
 from serving.gateway.triton_words import SERVER_NAME
@@ -127,24 +127,14 @@ async def fetch(catalogue: Catalogue, model: str, version: str, what: str) -> tu
         if version and not decision.variant.has(version):
             raise errors.NoSuchVersion(f"'{model}' has no version {version}", model=model, version=version)
         path = f"/v2/models/{decision.variant.name}" + (f"/versions/{version}" if version else "") + what
-        answer = await _ask(server, path)
-        if answer is None:
+        try:
+            answer = await server.read(b"GET", path)
+        except Lost:
             continue
         if answer.status in (400, 404) and version:  # Triton 2.51 says 400 for a version that is not there
             raise errors.NoSuchVersion(f"'{model}' has no version {version}", model=model, version=version)
         return answer.status, answer.body, decision
     raise errors.NotReady(f"'{model}' is not ready; try again", retry_after_s=1.0)
-
-
-async def _ask(server: Server, path: str) -> Answer | None:
-    """Once more on a new connection where one that idled is gone, as after a new start of its Triton. None where none came."""
-    for is_fresh in (False, True):
-        try:
-            return await server.fetch(b"GET", path, fresh=is_fresh)
-        except Lost as lost:
-            if lost.refused or lost.timed_out or lost.silent:
-                return None
-    return None
 
 
 def _require_version(version: str) -> None:

@@ -59,7 +59,7 @@ async def _all_rows(catalogue: Catalogue) -> list[Row]:
 
 async def _rows(server: Server) -> list[Row]:
     try:
-        answer = await server.fetch(b"GET", "/v2/models/stats")
+        answer = await server.read(b"GET", "/v2/models/stats")
     except Lost:
         return []
     rows = orjson.loads(answer.body)["model_stats"] if answer.status == 200 else []

@@ -5,108 +5,157 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from serving import errors
-from serving.gateway.fleet.catalogue import Catalogue
 from serving.gateway.fleet.server import Server
-from serving.gateway.fleet.upstream import Answer, Target
+from serving.gateway.fleet.upstream import Answer, Lost, Target
 from serving.gateway.model_files import Assets
-from serving.gateway.models import loading
-from serving.gateway.models.loading import Loading, ModelOnServer
-from serving.gateway.threads import Threads
+from serving.gateway.models.loading import BEFORE_S, PATIENCE_S, TAKEN_S, _Turn
 from serving.scheduling.replica import Replica
 from tests.local.repository import publish_digits
 
 Rows = list[dict[str, str]]
 
-TRIED = [{"name": "digits-fp32.trial", "version": "1", "state": "LOADING"}]
-LEAVING = [{"name": "digits-fp32.trial", "version": "1", "state": "UNLOADING"}]
+TRIED = [{"name": "digits-int8.trial", "version": "1", "state": "LOADING"}]
+LOADING = [{"name": "digits-int8", "version": "1", "state": "LOADING"}]
+FP32 = [{"name": "digits-fp32.trial", "version": "1", "state": "UNLOADING"}]
 OTHER = [{"name": "another-fp32", "version": "1", "state": "LOADING"}]
 IDLE: Rows = []
 SERVED = [{"name": "digits-int8", "version": "1", "state": "READY"}]
 FAILED = [{"name": "digits-int8", "version": "1", "state": "UNAVAILABLE", "reason": "no memory"}]
 FAILED_EARLIER = [{**FAILED[0], "version": "7"}]
+FAILED_ANEW = [{**FAILED[0], "reason": "not a model"}]
 
 
 class Scripted(Server):
-    """A Triton whose index is another one each time that it is asked; the last one stays."""
+    """A Triton that says what it is told to, on its idle connections perhaps that it is lost."""
 
-    rows: list[Rows]
+    rows: Rows
     config: dict[str, Any]
+    lost: Lost | None
 
     async def fetch(
         self, method: bytes, path: str, body: bytes = b"", *, patience_s: float | None = None, fresh: bool = False
     ) -> Answer:
-        del method, body, patience_s, fresh
+        del method, body, patience_s
+        if self.lost is not None and not fresh:
+            raise self.lost
         if path == "/v2/repository/index":
-            return Answer(200, None, json.dumps(self.rows.pop(0) if len(self.rows) > 1 else self.rows[0]).encode())
+            return Answer(200, None, json.dumps(self.rows).encode())
         return Answer(
             200, None, json.dumps(self.config if path.endswith("/config") else {"version": "2.51.0"}).encode()
         )
 
 
-class Polled:
-    """What `Loading` needs of a catalogue."""
+def scripted(digest: str) -> Scripted:
+    server = Scripted(Target("http://127.0.0.1:1", asyncio.get_running_loop()), Replica("1"))
+    told = {"model": "digits", "variant": "int8", "digest": digest, "gate": "passed"}
+    server.config = {
+        "name": "digits-int8",
+        "instance_group": [{"kind": "KIND_CPU"}],
+        "parameters": {f"tandem_{key}": {"string_value": value} for key, value in told.items()},
+    }
+    server.lost = None
+    return server
 
-    async def poll(self, pool: str, server: Server) -> None:
-        await server.poll(pool)
 
-
-def load(repository: Path, *indexes: Rows) -> None:
+def is_over(repository: Path, before: Rows, *looks: tuple[float, Rows]) -> bool:
+    """Whether it is served at the last of these looks, each at so many seconds after the load was asked for."""
     publish_digits(repository, precisions=["int8"])
+    exported = Assets(repository).exported("digits")["digits-int8"]
 
-    async def run() -> None:
-        assets, threads = Assets(repository), Threads()
-        exported = assets.exported("digits")["digits-int8"]
-        server = Scripted(Target("http://127.0.0.1:1", asyncio.get_running_loop()), Replica("1"))
-        server.rows = list(indexes)
-        told = {"model": "digits", "variant": "int8", "digest": exported.digest, "gate": "passed"}
-        server.config = {
-            "name": "digits-int8",
-            "instance_group": [{"kind": "KIND_CPU"}],
-            "parameters": {f"tandem_{key}": {"string_value": value} for key, value in told.items()},
-        }
+    async def run() -> bool:
+        server = scripted(exported.digest)
+        server.rows = before
         await server.poll("cpu")
-        try:
-            await Loading(cast(Catalogue, Polled()), assets, threads)._until_taken(
-                ModelOnServer("cpu", server, "digits-int8"), exported
-            )
-        finally:
-            threads.stop()
+        turn, found = _Turn("digits-int8", exported, server, 0.0), False
+        for now, rows in looks:
+            server.rows = rows
+            await server.poll("cpu")
+            found = turn.is_over(now)
+        return found
 
-    asyncio.run(run())
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes nothing is given up at the first look."""
-    monkeypatch.setattr(loading, "TAKEN_S", 0.0)
-    monkeypatch.setattr(loading, "UNLOAD_POLL_S", 0.0)
+    return asyncio.run(run())
 
 
-@pytest.mark.parametrize("busy", [TRIED, LEAVING, OTHER])
-def test_it_waits_while_its_server_is_at_an_export(tmp_path: Path, busy: Rows) -> None:
-    load(tmp_path, busy, busy, busy, SERVED)
+@pytest.mark.parametrize("busy", [TRIED, LOADING, FP32])
+def test_it_waits_while_its_server_is_at_its_model(tmp_path: Path, busy: Rows) -> None:
+    looks = [(float(now), busy) for now in range(0, 500, 5)]
+    assert not is_over(tmp_path, IDLE, *looks)
+    assert is_over(tmp_path, IDLE, *looks, (505.0, SERVED))
+
+
+def test_it_waits_for_another_model_until_its_server_goes_on_beside_it(tmp_path: Path) -> None:
+    looks = [(float(now), OTHER) for now in range(0, int(BEFORE_S + TAKEN_S) - 4, 5)]
+    assert not is_over(tmp_path, IDLE, *looks)
+    with pytest.raises(errors.NotReady, match="has not taken it"):
+        is_over(tmp_path, IDLE, *looks, (BEFORE_S + TAKEN_S + 5, OTHER))
 
 
 def test_a_server_that_takes_nothing_is_told(tmp_path: Path) -> None:
+    assert not is_over(tmp_path, IDLE, (0.0, TRIED), (TAKEN_S - 1, IDLE))
     with pytest.raises(errors.NotReady, match="has not taken it"):
-        load(tmp_path, TRIED, IDLE)
+        is_over(tmp_path, IDLE, (0.0, TRIED), (TAKEN_S + 1, IDLE))
 
 
-def test_a_server_that_loads_something_for_ever_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "PATIENCE_S", 0.0)
+def test_what_loads_for_ever_is_told(tmp_path: Path) -> None:
+    assert not is_over(tmp_path, IDLE, (PATIENCE_S - 1, LOADING))
     with pytest.raises(errors.NotReady, match="has not taken it"):
-        load(tmp_path, OTHER)
+        is_over(tmp_path, IDLE, (PATIENCE_S + 1, LOADING))
 
 
-def test_what_its_load_failed_for_is_told_even_while_others_load(tmp_path: Path) -> None:
+def test_what_its_load_failed_for_is_told_while_others_load(tmp_path: Path) -> None:
+    looks = [(1.0, TRIED), (2.0, FAILED + OTHER)]
+    assert not is_over(tmp_path, IDLE, *looks, (3.0, FAILED + OTHER))
     with pytest.raises(errors.Internal, match="no memory"):
-        load(tmp_path, TRIED, FAILED + OTHER)
+        is_over(tmp_path, IDLE, *looks, (TAKEN_S, FAILED + OTHER))
+
+
+@pytest.mark.parametrize("again", [FAILED, FAILED_ANEW])
+def test_what_failed_before_and_fails_again_is_told(tmp_path: Path, again: Rows) -> None:
+    with pytest.raises(errors.Internal, match=again[0]["reason"]):
+        is_over(tmp_path, FAILED, (1.0, TRIED), (2.0, again), (TAKEN_S, again))
+
+
+def test_what_failed_before_is_told_where_nobody_tries_it_again(tmp_path: Path) -> None:
+    assert not is_over(tmp_path, FAILED, (TAKEN_S - 1, FAILED))
+    with pytest.raises(errors.Internal, match="no memory"):
+        is_over(tmp_path, FAILED, (TAKEN_S + 1, FAILED))
+
+
+def test_what_failed_before_is_tried_again_for_as_long_as_that_takes(tmp_path: Path) -> None:
+    assert is_over(tmp_path, FAILED, (1.0, TRIED), (100.0, LOADING), (105.0, LOADING), (106.0, SERVED))
+    assert is_over(tmp_path, FAILED, (1.0, FAILED + OTHER), (30.0, FAILED + OTHER), (31.0, SERVED))
 
 
 def test_what_another_version_failed_for_is_not_told(tmp_path: Path) -> None:
-    load(tmp_path, TRIED + FAILED_EARLIER, TRIED + FAILED_EARLIER, SERVED)
+    with pytest.raises(errors.NotReady, match="has not taken it"):
+        is_over(tmp_path, IDLE, (1.0, FAILED_EARLIER), (TAKEN_S + 1, FAILED_EARLIER))
+
+
+# -- what is read from it ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_read"),
+    [
+        (Lost("Triton closed the connection"), True),
+        (Lost("nobody listens", refused=True), False),
+        (Lost("no answer in time", timed_out=True), False),
+        (Lost("nothing comes", silent=True), False),
+    ],
+)
+def test_what_is_only_read_is_asked_again_where_an_idle_connection_was_gone(lost: Lost, is_read: bool) -> None:
+    async def run() -> bytes:
+        server = scripted("00" * 32)
+        server.lost = lost
+        return (await server.read(b"GET", "/v2")).body
+
+    if is_read:
+        assert json.loads(asyncio.run(run())) == {"version": "2.51.0"}
+    else:
+        with pytest.raises(Lost):
+            asyncio.run(run())
