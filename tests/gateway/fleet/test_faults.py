@@ -35,6 +35,7 @@ class Load:
     answers: list[tuple[int, str, str]] = field(default_factory=list)  # status, Tandem-Error, Retry-After
     lost: list[str] = field(default_factory=list)  # a request was sent and no whole answer came
     refused: int = 0
+    hung_up: int = 0  # idle connections that the gateway closed
     stop: threading.Event = field(default_factory=threading.Event)
 
     def client(self) -> None:
@@ -42,6 +43,7 @@ class Load:
         while not self.stop.is_set():
             try:
                 if connection.sock is not None and is_over(connection.sock):
+                    self.hung_up += 1
                     connection.close()
                 if connection.sock is None:
                     connection.connect()
@@ -74,7 +76,10 @@ def is_over(connection: socket.socket) -> bool:
 
 
 @contextmanager
-def load_on(port: int, model: str = "digits-fp32", clients: int = 4, body: bytes = SAMPLE) -> Iterator[Load]:
+def load_on(
+    port: int, model: str = "digits-fp32", clients: int = 4, body: bytes = SAMPLE, *, stops: bool = False
+) -> Iterator[Load]:
+    """`stops`: the gateway is told to, and may close idle connections."""
     load = Load(port, model, body)
     threads = [threading.Thread(target=load.client) for _ in range(clients)]
     for thread in threads:
@@ -87,6 +92,7 @@ def load_on(port: int, model: str = "digits-fp32", clients: int = 4, body: bytes
         for thread in threads:
             thread.join(60)
     assert not any(thread.is_alive() for thread in threads), "a request hangs"
+    assert stops or not load.hung_up, "kept connections are closed"
 
 
 @pytest.fixture
@@ -158,7 +164,8 @@ def test_a_killed_stub_gives_honest_503s_and_then_answers_again(mortal: tuple[Pr
 
 
 def test_a_gateway_told_to_stop_loses_no_request_that_it_took(gateway: Running) -> None:
-    with load_on(gateway.port, clients=8) as load:
+    with load_on(gateway.port, clients=8, stops=True) as load:
+        assert not load.hung_up
         gateway.program.send(signal.SIGTERM)
         assert gateway.program.process.wait(60) == 0
         wait_until(lambda: load.refused, "nobody listens any more")
