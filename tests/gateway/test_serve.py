@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -52,13 +53,17 @@ def test_what_was_made_at_the_start_is_not_looked_through_again_while_requests_w
 def test_beside_others_one_waits_until_every_triton_was_asked_however_long_that_takes(
     monkeypatch: pytest.MonkeyPatch, asked_s: float, num_looks: int
 ) -> None:
-    monkeypatch.setattr(serve, "SEEN_S", 0.0)
+    monkeypatch.setattr(serve, "SEEN_S", 0.2)
     monkeypatch.setattr(serve, "ASKED_S", asked_s)
     looks = [False, False, False, True]
+    last_s = time.monotonic()
 
     def is_known(_: str) -> bool:
+        nonlocal last_s
+        last_s = time.monotonic()
         return looks.pop(0)
 
     gateway = SimpleNamespace(catalogue=SimpleNamespace(pools={"cpu": []}, is_known=is_known))
     asyncio.run(serve._until_given_up(cast(Gateway, gateway)))
     assert len(looks) == 4 - num_looks
+    assert time.monotonic() - last_s >= serve.SEEN_S, "and then until its models would have been seen"

@@ -94,15 +94,17 @@ def test_a_strangers_message_is_not_waited_for(keyed: tuple[grpc.Channel, dict[s
     over = threading.Event()
 
     def messages() -> Iterator[bytes]:
-        over.wait(20)
+        over.wait(120)  # longer than the call has
         yield b""
 
-    for metadata in ((), (bearer(keyed[1]["expired"]),)):
-        call = keyed[0].stream_stream(f"/{SERVICE.full_name}/{name}")
-        with pytest.raises(grpc.RpcError) as refused:  # at once: not even an empty answer comes before it
-            next(call(messages(), metadata=metadata, timeout=60))
-        assert refused.value.code() is UNAUTHENTICATED
-    over.set()
+    try:
+        for metadata in ((), (bearer(keyed[1]["expired"]),)):
+            call = keyed[0].stream_stream(f"/{SERVICE.full_name}/{name}")
+            with pytest.raises(grpc.RpcError) as refused:  # at once: not even an empty answer comes before it
+                next(call(messages(), metadata=metadata, timeout=60))
+            assert refused.value.code() is UNAUTHENTICATED
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("name", sorted(OPEN))

@@ -262,7 +262,7 @@ def test_a_stop_lets_what_is_in_flight_end(slow: Slow, tmp_path: Path) -> None:
         calls = [stub.ModelInfer.future(digit(rows=ROWS), wait_for_ready=True) for _ in range(6)]
         wait_until(lambda: metric(both.running, "tandem_in_flight", pool=POOL) >= 1, "they are in flight", LIMIT_S)
         both.running.program.send(signal.SIGTERM)
-        assert {call.result(20).model_name for call in calls} == {MODEL}
+        assert {call.result(LIMIT_S).model_name for call in calls} == {MODEL}
         assert both.running.program.process.wait(LIMIT_S) == 0
 
 
