@@ -32,7 +32,7 @@ class RedisClient:
     """Of one thread. Connects when it is asked first, and anew after an error."""
 
     def __init__(self, url: str, timeout_s: float | None = None) -> None:
-        """Waits TIMEOUT_S where nothing else is said. Raises UserError for what is no URL of a Redis."""
+        """`timeout_s` None: TIMEOUT_S. Raises UserError for what is no URL of a Redis."""
         try:
             parts = urlsplit(url)
             port, database = parts.port or 6379, int(parts.path.strip("/") or 0)

@@ -35,9 +35,7 @@ GIVE_UP_S = 5.0  # a gateway that is so busy has other news
 MAX_INLINE_BYTES = 4096  # a longer body makes a command that nobody wants in a terminal; it is sent from its file then
 CURL_PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")  # that curl would ask for an http:// address
 MAX_BYTES = 2**20  # of what a probe is answered; a status of the gateway has some KB
-PROBE_TIMEOUT_S = (
-    GIVE_UP_S  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
-)
+PROBE_TIMEOUT_S = 5.0  # a healthy server answers in milliseconds; on a busy machine in a second (guess, not measured)
 
 
 class Terminal(Console):

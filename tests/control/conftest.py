@@ -14,7 +14,7 @@ from tests.redis_server import RedisServer
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Redis that is away is killed here, and none is slow."""
+    """No test here needs a timeout: a Redis that is down was killed and refuses connections, and one that runs may be slow on a busy machine."""
     monkeypatch.setattr(redis_client, "TIMEOUT_S", LIMIT_S)
 
 
