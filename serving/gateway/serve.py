@@ -46,7 +46,7 @@ OWN_PAGES_BYTES = 4 * 2**20  # of one allocation: a batch of images stays below 
 KEPT_BYTES = 8 * 2**20
 OWN_FILES = 1024  # beside clients' connections: those to Tritons, models' files; a guess, not measured
 SEEN_S = 5.0  # from when every Triton was asked once until this gateway answers for those that serve nothing yet (guess, not measured)
-ASKED_S = 60.0  # until then, names that nobody can look up included (guess, not measured)
+ASKED_S = 60.0  # for that at most: a name that cannot be looked up is never asked (guess, not measured)
 LINGER_S = 0.5  # how long a stopping gateway still takes requests: a busy client needs one answer to learn that it should close
 
 
