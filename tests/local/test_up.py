@@ -432,7 +432,7 @@ def test_gateways_share_a_port_one_that_is_killed_is_missed_by_nobody_and_their_
     statuses = {infer()}
     while not program.says("the gateway-1 is up again"):
         statuses.add(infer())
-    assert len(took_s) > 10, "the other answers meanwhile, and none waits for the new one"
+    assert len(took_s) > 3, "the other answers meanwhile, and none waits for the new one"
     while not num_requests(urls[0]):
         statuses.add(infer())
     assert statuses == {200}

@@ -367,7 +367,7 @@ def test_a_model_whose_executions_all_take_longer_than_its_curve_says_is_charged
 
 
 @pytest.mark.parametrize("paces", [(2.0, 0.0), (4.0, 0.0), (3.0, 0.0, 0.0), (6.0, 3.0, 0.0)])
-def test_executions_whose_ends_are_seen_together_cost_their_model_what_they_took(paces: Sequence[float]) -> None:
+def test_executions_whose_ends_are_seen_together_cost_their_model_what_they_took(paces: tuple[float, ...]) -> None:
     turns = Turns(Terms())
     turns.look(0.0, "ab")
     for pace in paces * 100:

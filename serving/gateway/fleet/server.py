@@ -260,7 +260,7 @@ class Server:
         return await self.target.ask(filled, (body,), give_up_at, fresh=fresh)
 
     async def read(self, method: bytes, path: str) -> Answer:
-        """What changes nothing there: asked again on a new connection where one that idled is gone, as after a restart. Raises Lost."""
+        """What changes nothing there: once more, on a new connection, where one is lost, as an idle one is after a restart. Raises Lost."""
         try:
             return await self.fetch(method, path)
         except Lost as lost:

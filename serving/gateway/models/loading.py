@@ -78,15 +78,16 @@ class Loading:
         """Waits for what was exported since. `tandem triton` looks at its repository itself: it proves the files, tries and loads them."""
         _, server, name = place
         await self._threads.run(partial(self._assets.prove, name, exported.digest))
-        turn = _Turn(name, exported, server, perf_counter())
-        while not turn.is_over(perf_counter()):
-            await asyncio.sleep(UNLOAD_POLL_S)
-            try:
+        try:
+            await self._catalogue.poll(place.pool, server)  # what failed until now
+            turn = _Turn(name, exported, server, perf_counter())
+            while not turn.is_over(perf_counter()):
+                await asyncio.sleep(UNLOAD_POLL_S)
                 await self._catalogue.poll(place.pool, server)
-            except Lost as lost:
-                raise errors.UpstreamLost(
-                    f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
-                ) from None
+        except Lost as lost:
+            raise errors.UpstreamLost(
+                f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
+            ) from None
 
     async def _load_of(self, place: ModelOnServer) -> bytes:
         """What Triton is told. Its own configuration of a kept model is not the file's: it says how many instances this machine has."""
@@ -136,13 +137,14 @@ class _Turn:
         )
         if failure != self._failure:
             self._failure, self._moved, self._was_tried = failure, now, True
-        elif is_own or (is_before and not self._was_tried):
+        elif is_own or (is_before and (failure is None or not self._was_tried)):
             self._moved = now
         self._was_tried |= is_own
         waited_s = now - self._moved
-        if failure is not None and waited_s > (TAKEN_S / 2 if self._was_tried else TAKEN_S):
+        is_late = now - self._began > PATIENCE_S
+        if failure is not None and (is_late or waited_s > (TAKEN_S / 2 if self._was_tried else TAKEN_S)):
             raise errors.Internal(f"Triton could not load '{self._name}': {failure.reason}")
-        if waited_s > TAKEN_S or now - self._began > PATIENCE_S:
+        if is_late or waited_s > TAKEN_S:
             raise errors.NotReady(
                 f"'{self._name}' was exported again, and {self._server.target.url} has not taken it; its log says why",
                 retry_after_s=TAKEN_S,

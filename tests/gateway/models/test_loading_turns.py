@@ -108,7 +108,7 @@ def test_what_loads_for_ever_is_told(tmp_path: Path) -> None:
 
 
 def test_what_its_load_failed_for_is_told_while_others_load(tmp_path: Path) -> None:
-    looks = [(1.0, TRIED), (2.0, FAILED + OTHER)]
+    looks = [(1.0, TRIED), (2.0, FAILED + OTHER)]  # its row goes while it is tried, and comes back
     assert not is_over(tmp_path, IDLE, *looks, (3.0, FAILED + OTHER))
     with pytest.raises(errors.Internal, match="no memory"):
         is_over(tmp_path, IDLE, *looks, (TAKEN_S, FAILED + OTHER))
@@ -117,7 +117,18 @@ def test_what_its_load_failed_for_is_told_while_others_load(tmp_path: Path) -> N
 @pytest.mark.parametrize("again", [FAILED, FAILED_ANEW])
 def test_what_failed_before_and_fails_again_is_told(tmp_path: Path, again: Rows) -> None:
     with pytest.raises(errors.Internal, match=again[0]["reason"]):
-        is_over(tmp_path, FAILED, (1.0, TRIED), (2.0, again), (TAKEN_S, again))
+        is_over(tmp_path, FAILED, (1.0, FAILED + TRIED), (2.0, again + OTHER), (TAKEN_S, again + OTHER))
+
+
+def test_what_was_tried_waits_for_what_is_before_it_until_its_failure_is_told(tmp_path: Path) -> None:
+    for others in (FP32, OTHER):
+        looks = [(0.0, TRIED), *((float(now), others) for now in range(1, 30, 5))]
+        assert not is_over(tmp_path, IDLE, *looks)
+
+
+def test_what_failed_and_is_tried_for_ever_is_told(tmp_path: Path) -> None:
+    with pytest.raises(errors.Internal, match="no memory"):
+        is_over(tmp_path, FAILED, (1.0, FAILED + TRIED), (PATIENCE_S + 1, FAILED + TRIED))
 
 
 def test_what_failed_before_is_told_where_nobody_tries_it_again(tmp_path: Path) -> None:
@@ -127,7 +138,7 @@ def test_what_failed_before_is_told_where_nobody_tries_it_again(tmp_path: Path) 
 
 
 def test_what_failed_before_is_tried_again_for_as_long_as_that_takes(tmp_path: Path) -> None:
-    assert is_over(tmp_path, FAILED, (1.0, TRIED), (100.0, LOADING), (105.0, LOADING), (106.0, SERVED))
+    assert is_over(tmp_path, FAILED, (1.0, FAILED + TRIED), (100.0, LOADING), (105.0, LOADING), (106.0, SERVED))
     assert is_over(tmp_path, FAILED, (1.0, FAILED + OTHER), (30.0, FAILED + OTHER), (31.0, SERVED))
 
 
