@@ -7,9 +7,13 @@ says until it serves, and then lets go of the terminal; only then does the paren
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import time
 from dataclasses import dataclass
+
+ASK_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,13 @@ def split() -> Parent | int:
     os.close(writing)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
+    # Neither read nor wait: a signal that comes just before would be handled only after it.
+    while not select.select([reading], [], [], ASK_AGAIN_S)[0]:
+        pass
     if told := os.read(reading, 1):
         return told[0]
-    _, status = os.waitpid(child, 0)
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        time.sleep(ASK_AGAIN_S)
+    _, status = ended
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

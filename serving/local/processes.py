@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -300,7 +301,9 @@ def hand_over(command: Sequence[str], environment: Mapping[str, str]) -> int:
         before.update({number: signal.signal(number, pass_on) for number in ignored})
         for number in early:
             process.send_signal(number)
-        status = process.wait()
+        # Not process.wait(): a signal that comes just before it would be handled only when the command has ended.
+        while (status := process.poll()) is None:
+            time.sleep(0.02)
     except OSError as error:
         raise EnvironmentFault(f"cannot run {command[0]}: {error.strerror}") from None
     finally:

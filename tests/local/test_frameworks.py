@@ -388,9 +388,11 @@ def test_signals_reach_the_command_and_ours_waits_for_its_end(tmp_path: Path, nu
         tmp_path,
         f"""
         import signal, sys, time
-        signal.signal({int(number)}, lambda *_: (time.sleep(0.2), sys.exit(7)))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])  # a handler could come just before a sleep, and be run after it
         print("ready", flush=True)
-        time.sleep(60)
+        signal.sigwait([{int(number)}])
+        time.sleep(0.2)
+        sys.exit(7)
         """,
     )
     code = f"import sys; from pathlib import Path; from serving.local.frameworks import run_there; sys.exit(run_there(Path({str(python)!r}), []))"

@@ -75,10 +75,16 @@ def wait(what, give_up, why_not):
 def run(arguments):
     """Locust's exit code. A signal goes on to it: the first process of a container gets none by itself."""
     locustfile = importlib.util.find_spec("loadtest.locustfile").origin
-    process = subprocess.Popen([sys.executable, "-m", "locust", "-f", locustfile, *arguments])
+    came = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: process.send_signal(got))
-    return process.wait()
+        signal.signal(number, lambda got, _: came.append(got))
+    process = subprocess.Popen([sys.executable, "-m", "locust", "-f", locustfile, *arguments])
+    # Not process.wait(): a signal that comes just before it would be handled only when Locust has ended.
+    while (code := process.poll()) is None:
+        while came:
+            process.send_signal(came.pop(0))
+        time.sleep(0.1)
+    return code
 
 
 def latencies(files, key):

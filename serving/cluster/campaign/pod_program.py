@@ -65,7 +65,9 @@ def run(url: str, command: list[str], wait_s: float = WAIT_S) -> int:
     running.append(subprocess.Popen(command))
     if signals:  # meanwhile
         running[0].send_signal(signal.SIGTERM)
-    code = running[0].wait()
+    # Not wait(): a signal that comes just before it would be handled only when the campaign has ended.
+    while (code := running[0].poll()) is None:
+        time.sleep(0.05)
     return 128 - code if code < 0 else code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 
 from tests.cluster.bed.build import NotBuilt, build
 from tests.cluster.bed.cluster import Bed
@@ -21,7 +22,8 @@ def main() -> int:
     with Bed(programs, lambda line: print(line, flush=True)) as bed:
         print(f"export KUBECONFIG={bed.layout.kubeconfig} PATH={programs.folder}:$PATH", flush=True)
         try:
-            signal.pause()
+            while True:  # not pause(): a signal that comes just before it would be handled only after the next one
+                time.sleep(0.2)
         except KeyboardInterrupt:
             return 0
     return 0

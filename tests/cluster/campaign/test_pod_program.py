@@ -16,7 +16,14 @@ from serving.cluster.campaign import pod_program
 from serving.cluster.campaign.framing import Frames
 
 PROGRAM = Path(pod_program.__file__).read_text()
-NOTES_SIGTERM = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True); time.sleep(60)"
+# Blocked and waited for: a handler would not run where the signal comes between print and sleep, until the sleep is over.
+NOTES_SIGTERM = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print("up", flush=True)
+signal.sigwait({signal.SIGTERM})
+sys.exit(7)
+"""
 
 
 @contextlib.contextmanager
