@@ -61,6 +61,7 @@ def test_a_model_of_scikit_learn_is_served_with_its_own_answers(run: Run) -> Non
     assert re.search(r"^one row, median: [\d.]+ ms .*, [\d.]+ ms ", said, re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_cards_are_weighed_by_published_figures(run: Run) -> None:
     rows = re.findall(r"^(\d+)/s: (\d+) × .+, \$([\d.]+) an hour$", run("which_card.py"), re.MULTILINE)
     assert [rate for rate, _, _ in rows] == ["1000", "10000", "100000"]

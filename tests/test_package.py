@@ -88,12 +88,14 @@ def test_the_installed_package_has_all_that_its_measuring_verbs_import(installed
     assert all(file.startswith(str(installed)) for file in done.stdout.split())
 
 
+@pytest.mark.thorough
 def test_the_installed_package_judges(installed: Path, tmp_path: Path) -> None:
     words = ["verdict", "nobodys", "--rate", "200", "--p99", "20ms", "--no-measure"]
     done = run(installed, tmp_path, "-m", "serving", *words)
     assert (done.returncode, "to judge by" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.thorough
 def test_the_wheel_has_no_emulated_device_and_says_so_when_it_is_asked_for_one(installed: Path, tmp_path: Path) -> None:
     assert not list(installed.rglob("*emulated*"))
     (tmp_path / "t4.yaml").write_text("version: 1\nname: t4\nvariants: {'*': [[1, 0.01]]}\n")

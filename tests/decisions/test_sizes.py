@@ -200,6 +200,7 @@ def test_a_node_is_kept_for_the_pool_that_is_next_where_that_costs_less_than_to_
     assert set(before_two_were_seen) == {0}
 
 
+@pytest.mark.thorough
 def test_no_node_is_kept_for_bursts_that_are_far_apart() -> None:
     assert {nodes for _, nodes in warm(5000.0, "chat", "search", until_s=40_000.0)} == {0}
 

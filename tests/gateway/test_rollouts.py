@@ -207,6 +207,7 @@ def test_a_dearer_candidate_is_taken_back_by_what_its_executions_take(rolled: Ro
     assert cost["value"] > 1.3
 
 
+@pytest.mark.thorough
 def test_a_bad_canary_is_taken_back_here_while_redis_is_away(rolled: Rolled, redis: RedisServer) -> None:
     rolled.apply(document(WRONG, "canary", canary_ratio=0.3, sample_ratio=0.2))
     redis.kill()
@@ -351,13 +352,13 @@ class Changes:
         ("canary", True, True, 0.05, 1.0, 1.0, ["promote"]),
         ("canary", True, False, 0.05, 1.0, 1.0, []),
         ("shadow", True, True, 0.05, 1.0, 1.0, []),
-        ("shadow", False, True, 0.05, 1.0, 1.0, ["promote"]),
+        pytest.param("shadow", False, True, 0.05, 1.0, 1.0, ["promote"], marks=pytest.mark.thorough),
         ("canary", True, True, 0.5, 1.5, 1.0, ["rollback"]),
-        ("canary", True, True, 0.05, 1.5, 1.0, []),
-        ("shadow", True, True, 0.05, 1.5, 1.0, []),
+        pytest.param("canary", True, True, 0.05, 1.5, 1.0, [], marks=pytest.mark.thorough),
+        pytest.param("shadow", True, True, 0.05, 1.5, 1.0, [], marks=pytest.mark.thorough),
         ("canary", True, True, 0.5, 1.0, 1.3, ["rollback"]),
         ("canary", True, True, 0.05, 1.0, 1.3, []),
-        ("canary", True, True, 0.5, 1.0, 1.04, ["promote"]),
+        pytest.param("canary", True, True, 0.5, 1.0, 1.04, ["promote"], marks=pytest.mark.thorough),
     ],
 )
 def test_what_is_proven_leads_to_the_next_step(
@@ -370,6 +371,7 @@ def test_what_is_proven_leads_to_the_next_step(
     assert made.gauge.outcome == ("rolled_back" if max(slower, dearer) > 1.1 else "promoted")  # told, whatever follows
 
 
+@pytest.mark.thorough
 def test_a_candidate_whose_answers_were_to_be_compared_and_never_were_is_held() -> None:
     made, changes = judged(RolloutSettings(candidate=Target(version=2), step="canary", promotes=True))
     assert changes.steps == []
@@ -378,6 +380,7 @@ def test_a_candidate_whose_answers_were_to_be_compared_and_never_were_is_held() 
     assert (told["outcome"], told["because"]) == ("held", ("answers",))
 
 
+@pytest.mark.thorough
 def test_how_much_dearer_a_candidate_may_be_is_said_with_it() -> None:
     given: dict[str, Any] = {"candidate": Target(version=2), "step": "canary", "canary_ratio": 0.5, "sample_ratio": 0}
     for most, outcome in ((1.4, "promoted"), (1.2, "rolled_back")):
@@ -407,7 +410,7 @@ def test_a_candidate_that_fails_while_its_promotion_waits_is_taken_back() -> Non
     assert (made.is_running, made.gauge.outcome) == (False, "rolled_back")
 
 
-@pytest.mark.parametrize(("slower", "dearer"), [(1.5, 1.0), (1.0, 1.3)])
+@pytest.mark.parametrize(("slower", "dearer"), [(1.5, 1.0), pytest.param(1.0, 1.3, marks=pytest.mark.thorough)])
 def test_what_turns_out_slower_or_dearer_while_its_promotion_waits_is_not_promoted(
     slower: float, dearer: float
 ) -> None:

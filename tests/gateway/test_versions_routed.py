@@ -218,6 +218,7 @@ def test_a_revision_waits_for_what_it_names_to_be_served(routed: Routed) -> None
     assert versions(routed.next(100)) == {"3"}
 
 
+@pytest.mark.thorough
 def test_a_gateway_that_starts_while_nothing_serves_what_is_pinned_answers_by_what_was_before(
     routed: Routed, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_bucket_is_followed_while_requests_are_answered(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     publish_digits(bucket / "prod", precisions=["fp32"])

@@ -493,7 +493,13 @@ main()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [["verdict", "digts", "--rate", "5", "--p99", "20ms"], ["profile", "digts"], ["campaign", "run", "no.yaml"]],
+    [
+        ["verdict", "digts", "--rate", "5", "--p99", "20ms"],
+        *(
+            pytest.param(it, marks=pytest.mark.thorough)
+            for it in (["profile", "digts"], ["campaign", "run", "no.yaml"])
+        ),
+    ],
 )
 def test_what_measures_goes_on_in_an_environment_of_its_own_where_something_is_missing(
     words: list[str], tmp_path: Path

@@ -132,6 +132,7 @@ def test_a_new_version_that_does_not_load_leaves_the_old_one_serving_and_is_told
     wait_until(lambda: up.digest("kept") == up.exported("kept-fp32"), "what was mended is taken")
 
 
+@pytest.mark.thorough
 def test_a_version_whose_answers_are_off_here_answers_nobody_and_the_old_one_goes_on(up: Up) -> None:
     publish_digits(up.repository, "judged", version=1)
     assert up.load("judged") == (200, {})
@@ -177,6 +178,7 @@ def test_what_is_taken_out_of_the_repository_is_unloaded_and_forgotten(up: Up) -
     wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
+@pytest.mark.thorough
 def test_what_no_triton_loads_is_missed_until_its_folder_is_removed(up: Up) -> None:
     publish_digits(up.repository, "never", precisions=["fp32"], model_file=BROKEN)
     up.program.wait_for("not served: never-fp32: ")
@@ -199,6 +201,7 @@ def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up)
     wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
+@pytest.mark.thorough
 def test_what_is_copied_file_by_file_is_served_once_it_is_whole(up: Up) -> None:
     side = up.repository.parent / "elsewhere"
     publish_digits(side, "slow", precisions=["fp32"])
@@ -227,6 +230,7 @@ def test_what_no_gate_has_passed_and_what_changed_after_it_is_not_taken(up: Up) 
     assert up.ask("/v2/models/digits/infer", SAMPLE)[0] == 200
 
 
+@pytest.mark.thorough
 def test_a_repository_that_is_emptied_is_served_no_more_and_filled_again_it_is(up: Up) -> None:
     for folder in up.repository.iterdir():
         if folder.is_dir():

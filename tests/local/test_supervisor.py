@@ -326,6 +326,7 @@ def reasons(served: Served, model: str) -> list[str]:
     return [row.get("reason", "") for row in rows if row["name"] == model and row.get("state") == "UNAVAILABLE"]
 
 
+@pytest.mark.thorough
 def test_a_model_that_hangs_and_fails_at_the_start_holds_up_no_other_and_is_loaded_once_it_can_be(
     tmp_path: Path,
 ) -> None:

@@ -365,6 +365,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.thorough
 @pytest.mark.triton
 def test_a_gateway_and_a_supervisor_that_are_killed_are_started_again_and_leave_nothing(
     start: Callable[..., Program],

@@ -20,6 +20,7 @@ from tests.local.repository import publish_digits
 from tests.redis_server import RedisServer
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.triton
 def test_it_says_what_is_away_and_serves_once_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,7 @@ def test_no_pair_of_rates_on_the_claims_side_gains_on_average(
     assert expected <= 1 + 1e-6
 
 
+@pytest.mark.thorough
 def test_equal_rates_that_move_together_are_not_told_apart() -> None:
     generator, num_runs = np.random.default_rng(5), 20
     num_false = 0
@@ -198,7 +199,7 @@ def walk(generator: np.random.Generator, num: int, lasting: float, sigma: float,
     return values
 
 
-@pytest.mark.parametrize("lasting", [0.0, 8.0])
+@pytest.mark.parametrize("lasting", [pytest.param(0.0, marks=pytest.mark.thorough), 8.0])
 def test_blocks_that_depend_on_those_before_alarm_no_more_often(lasting: float) -> None:
     generator, num_runs = np.random.default_rng(11), 30
     num_false = naive = 0

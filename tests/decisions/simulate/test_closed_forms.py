@@ -77,7 +77,8 @@ def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     assert found.latency_mean_s == pytest.approx(service_s + load * service_s / (2 * (1 - load)), rel=0.08)
 
 
-@pytest.mark.parametrize("load", [pytest.param(0.3, marks=pytest.mark.thorough), 0.6])
+@pytest.mark.thorough
+@pytest.mark.parametrize("load", [0.3, 0.6])
 def test_waiting_is_that_of_an_m_m_1_queue_where_times_are_exponential(load: float) -> None:
     service_s, generator = 0.1, random.Random(5)
     of = setting(1e6, cpu=cpu(1, service_s, noise_ratio=1.0))

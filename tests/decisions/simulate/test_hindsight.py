@@ -54,6 +54,7 @@ def test_it_plans_more_for_a_slot_in_which_a_burst_is_too_short_for_the_mean_to_
     assert run("oracle", times, 120.0, of).num_violations < run("tandem", times, 120.0, of).num_violations
 
 
+@pytest.mark.thorough
 def test_it_plans_cpu_servers_for_what_the_gpu_does_not_answer_in_time() -> None:
     times = [*evenly(25, 0, 100), *evenly(2, 100, 400)]
     slow = Service(Curve(((1, 2.0), (16, 2.1))), max_batch=16)

@@ -282,7 +282,7 @@ FEW = cpu(4, min_replicas=1)
 
 
 @pytest.mark.parametrize("names", [("small", "large"), ("z", "a")])
-@pytest.mark.parametrize(("rate", "servers"), [(50.0, (1, 0)), (265.0, (0, 1))])
+@pytest.mark.parametrize(("rate", "servers"), [(50.0, (1, 0)), pytest.param(265.0, (0, 1), marks=pytest.mark.thorough)])
 def test_the_size_that_is_the_cheapest_answers_whatever_its_name_is(
     names: tuple[str, str], rate: float, servers: tuple[int, int]
 ) -> None:
@@ -308,6 +308,7 @@ def test_both_simulations_go_by_the_same_rule() -> None:
         assert found.hours[name] == pytest.approx(hours, abs=5 / 3600), name
 
 
+@pytest.mark.thorough
 def test_cards_that_several_pools_may_have_together_are_never_exceeded() -> None:
     quota = Quota(frozenset({"small", "large"}), 2)
     of = setting(cpu=FEW, gpu=SMALL, more=(replace(LARGE, price_per_hour=9.0),), quotas=(quota,))

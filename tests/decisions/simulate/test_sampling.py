@@ -59,6 +59,7 @@ def test_where_servers_are_saturated_a_part_says_what_the_whole_says(rate: float
     assert part.num_refused == pytest.approx(whole.num_refused, rel=0.05, abs=0.02 * whole.num_requests)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_bursts_are_seen_although_a_part_is_looked_at() -> None:
     rate = bursts(120, Bursts(8, every_s=70, lasting_s=10), random.Random(3))  # 60 and 480

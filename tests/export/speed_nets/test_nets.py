@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
 
 SMALL = [name for name in NETS if name != "bert-base"]
 BIG = ("efficientnet-b2", "resnet50")  # seconds each
-BIGGEST_IS_THOROUGH = [pytest.param(name, marks=[pytest.mark.thorough] * (name == "resnet50")) for name in SMALL]
+BIG_ARE_THOROUGH = [pytest.param(name, marks=[pytest.mark.thorough] * (name in BIG)) for name in SMALL]
 
 
 # What the real ones have. Folding a normalisation into its convolution leaves one number per channel instead of two.
@@ -42,14 +42,14 @@ def test_a_row_in_a_batch_is_the_row_alone_and_rows_answer_differently(name: str
     assert np.abs(together[0] - together[1:]).max(axis=1).min() > 1e-3
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in BIG)) for name in SMALL])
+@pytest.mark.parametrize("name", BIG_ARE_THOROUGH)
 def test_examples_differ(name: str, made: Made) -> None:
     first = next(iter(made(name).example.values()))
     assert len(first) >= 4
     assert not any(np.array_equal(row, other) for row, other in itertools.combinations(first, 2))
 
 
-@pytest.mark.parametrize("name", BIGGEST_IS_THOROUGH)
+@pytest.mark.parametrize("name", BIG_ARE_THOROUGH)
 def test_a_net_is_what_its_record_will_say(name: str, made: Made) -> None:
     exported = made(name)
     graph = onnx.load_from_string(exported.model)

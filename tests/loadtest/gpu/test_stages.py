@@ -86,7 +86,7 @@ def outcomes(ledger: Ledger) -> dict[str, str]:
 # -- clocks and what is continued -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [{"clock_s": 0.3}, {"limit_s": 0.3}])
+@pytest.mark.parametrize("limits", [{"clock_s": 0.3}, pytest.param({"limit_s": 0.3}, marks=pytest.mark.thorough)])
 def test_what_the_clock_leaves_out_is_marked_and_the_next_run_does_that_alone(
     tmp_path: Path, limits: dict[str, float]
 ) -> None:
@@ -118,6 +118,7 @@ def test_what_failed_is_tried_again_and_what_failed_a_check_is_believed_by_nobod
     assert ledger.report().findings.speeds == (speed,)
 
 
+@pytest.mark.thorough
 def test_a_unit_that_is_interrupted_is_told_and_measured_by_the_next_run(tmp_path: Path) -> None:
     def interrupted() -> UnitResult:
         raise KeyboardInterrupt
