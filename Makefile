@@ -28,7 +28,7 @@ up: .venv/.local ## Serve model_repo/ on embedded Triton behind the gateway; opt
 
 # GOGC: hundreds of renders of the chart take a quarter less where Go, inside Python there, looks for garbage less often.
 test: .venv/.dev ## Run the tests (no torch; real Triton included)
-	GOGC=400 $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 6 $(ARGS)
+	GOGC=400 $(PYTHON_HERE) -m pytest -m "$(TESTS)$(QUICK)" $(SIDE_BY_SIDE) 4 $(ARGS)
 
 test-campaigns: .venv/.dev ## Test whole campaigns, profiles, benches, a rehearsal for a card, servers that fail under load: minutes of load
 	$(PYTHON_HERE) -m pytest -m "campaigns$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/loadtest tests/gateway tests/helm) $(ARGS)
