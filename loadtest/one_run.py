@@ -18,6 +18,7 @@ from loadtest.campaign_file import Arm, Campaign
 from loadtest.evidence.counts import Window
 from loadtest.progress import Progress
 from loadtest.target import end_group, last_line, leashed, stop
+from serving.children import held
 from serving.ports import free_ports
 
 LOCUSTFILE = Path(__file__).resolve().with_name("locustfile.py")
@@ -49,26 +50,30 @@ def generate(
     rows = (directory / planned.rows).resolve()
     log = rows.with_suffix(".log")
     length_s = campaign.load.warmup_s + campaign.load.duration_s
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            leashed(locust_command(campaign, planned, url, rows)),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            cwd=rows.parent,  # no locust.conf of the user's lies there
-            env=_locust_environment(),
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with log.open("wb") as file, held():
+            process = subprocess.Popen(
+                leashed(locust_command(campaign, planned, url, rows)),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=rows.parent,  # no locust.conf of the user's lies there
+                env=_locust_environment(),
+            )
         progress.wait(process, title, length_s, GENERATOR_GRACE_S)
     except KeyboardInterrupt:
-        stop(process, signal.SIGTERM, timeout_s=10.0)
+        if process is not None:
+            stop(process, signal.SIGTERM, timeout_s=10.0)
         _gather(rows, campaign.load.processes)
         return "interrupted", f"stopped by Ctrl-C in run {planned.rows}"
     except subprocess.TimeoutExpired:
+        assert process is not None
         stop(process, signal.SIGKILL, timeout_s=10.0)
         return "failed", f"the generator did not end within {length_s + GENERATOR_GRACE_S:.0f} s"
     finally:
-        end_group(process)  # a master that was killed leaves workers, which would load the server of the next run
+        if process is not None:
+            end_group(process)  # a master that was killed leaves workers, which would load the server of the next run
     if not _gather(rows, campaign.load.processes) or process.returncode:
         return "failed", f"the generator ended with exit code {process.returncode}: {last_line(log)}"
     log.unlink()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from loadtest.errors import CannotMeasure
 from loadtest.target import last_line, leashed, stop
+from serving.children import held
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_REPOSITORY = ROOT / "model_repo"
@@ -135,15 +136,17 @@ def running(
     """
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            leashed(list(command)), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with log.open("wb") as file, held():
+            process = subprocess.Popen(
+                leashed(list(command)), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
+            )
         _wait(process, command, is_ready, limit_s, log)
         yield process
     finally:
-        stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
+        if process is not None:
+            stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
 
 
 def _wait(

@@ -26,6 +26,7 @@ import psutil
 
 from loadtest.errors import CampaignError, TargetError
 from loadtest.sending.bodies import Body
+from serving.children import held
 from serving.http_client import Connection, address, request_bytes
 from serving.ports import free_ports
 
@@ -244,17 +245,19 @@ def own_gateway(log: Path, repository: Path | None = None) -> Iterator[Gateway]:
     command += [] if repository is None else ["--model-repository", str(repository.resolve())]
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            leashed(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
-        )
     gateway = Gateway(f"http://127.0.0.1:{port}", has_key=True)
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with log.open("wb") as file, held():
+            process = subprocess.Popen(
+                leashed(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
+            )
         _wait(process, gateway, log)
         _settle(process, log)
         yield gateway
     finally:
-        stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
+        if process is not None:
+            stop(process, signal.SIGTERM, STOP_TIMEOUT_S)
 
 
 def _wait(process: subprocess.Popen[bytes], gateway: Gateway, log: Path) -> None:

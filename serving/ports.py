@@ -54,6 +54,15 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     return ports
 
 
+def hold(port: int) -> bool:
+    """From now on no free_ports() finds it. False where another process of Tandem's has found it, and will listen there."""
+    try:
+        _reserve(port)
+    except OSError:
+        return False
+    return True
+
+
 def _reserve(port: int) -> None:
     """For as long as this process runs, or until it has reserved many more. Raises OSError where another process has it."""
     if sys.platform != "linux":

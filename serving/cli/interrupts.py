@@ -20,23 +20,6 @@ CODE = 130  # of a process that Ctrl-C ended, as shells have it
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """For imports: Ctrl-C in the block is raised at its end, because a library that it interrupts fails in ways of its own."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    came = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: came.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if came.is_set():
-            raise KeyboardInterrupt
-
-
-@contextmanager
 def ending_at_once(clean_up: Callable[[], None]) -> Iterator[None]:
     """For the main thread. `clean_up` is called, in another thread, only where the block did not end by itself."""
     is_over = threading.Event()

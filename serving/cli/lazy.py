@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from serving.cli.interrupts import held
+from serving.children import held
 from serving.errors import UserError
 from serving.installation import how_to_add
 

@@ -49,7 +49,7 @@ from serving.local.recycling import IN_VAIN
 from serving.local.runs import Run, announce, found
 from serving.local.services import Service, Services
 from serving.local.triton import prepare
-from serving.ports import free_ports, require_free
+from serving.ports import free_ports, hold, require_free
 from serving.repository import Repository, Variant, default_repository
 from serving.settings import is_loopback, require_keys_where_others_reach
 
@@ -116,6 +116,8 @@ class Grpc:
             if options.grpc_port is not None:
                 raise
             return Grpc(None, f"gRPC is off: {error}")
+        if not hold(port) and options.grpc_port is None:
+            return Grpc(None, f"gRPC is off: another tandem will listen on port {port}: choose one with --grpc-port")
         return Grpc(port, f"gRPC: {base_url(options.host, port).removeprefix('http://')}")
 
 
@@ -172,6 +174,7 @@ def _require_port(options: UpOptions) -> None:
     """Raises UserError where it is taken: by whom, where that is a `tandem up` of ours."""
     try:
         require_free(options.host, options.port, "--port")
+        hold(options.port)  # or one of our own servers might be given it
     except UserError:
         for other in found():
             if other.is_alive and other.run.port == options.port:

@@ -29,7 +29,7 @@ from loadtest.sending.inputs import DIGITS
 from loadtest.target import DEFAULT_URL, Gateway, own_gateway
 from serving.measure.intervals import t_quantile
 from serving.ports import free_ports
-from tests.local.harness import black_hole, wait_until
+from tests.local.harness import LIMIT_S, black_hole, wait_until
 
 pytestmark = [
     pytest.mark.triton,
@@ -452,7 +452,7 @@ def _with_in_command(text: str) -> list[psutil.Process]:
 
 
 def _wait_for_generator(pid: int, num_workers: int = 0) -> psutil.Process:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         for child in psutil.Process(pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # the one that was killed

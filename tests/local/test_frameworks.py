@@ -446,6 +446,8 @@ def test_ctrl_c_in_a_terminal_arrives_once(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_a_terminal_before_the_command_has_started_reaches_it(tmp_path: Path) -> None:
+    there = script(tmp_path, "import time; time.sleep(20)")
+    there.write_text("#!/bin/sh\nexec sleep 20\n")  # a Python that still starts would say something else of a SIGINT
     code = f"""
 import os, signal, subprocess
 from pathlib import Path
@@ -458,7 +460,7 @@ def interrupted(*words, **options):
     return really(*words, **options)
 
 subprocess.Popen = interrupted
-print("ended", run_there(Path({str(script(tmp_path, "import time; time.sleep(20)"))!r}), []), flush=True)
+print("ended", run_there(Path({str(there)!r}), []), flush=True)
 """
     assert f"ended {128 + signal.SIGINT}" in in_a_terminal(code, b"ended", b"")
 

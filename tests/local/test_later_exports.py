@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -72,8 +73,12 @@ class Up:
 
 def tritons(up: Up) -> set[int]:
     """The numbers of its tritonservers."""
-    names = {pid: Path(f"/proc/{pid}/comm") for pid in up.program.family()}
-    return {pid for pid, name in names.items() if name.exists() and name.read_text() == "tritonserver\n"}
+    found = set[int]()
+    for pid in up.program.family():
+        with contextlib.suppress(OSError):  # it ends meanwhile
+            if Path(f"/proc/{pid}/comm").read_text() == "tritonserver\n":
+                found.add(pid)
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,9 @@ def test_up_serves_its_own_curl_and_leaves_nothing_after_ctrl_c(
     shutil.copytree(COMMITTED, repository)
     for file in repository.glob("*/tandem.json"):  # so that speeds are those that a start measures and remembers
         file.write_text(json.dumps(json.loads(file.read_text()) | {"speed": []}))
-    program = start("up", *free("up"), "--model-repository", str(repository))
+    (grpc_port,) = free_ports(1)
+    words = ["--grpc-port", str(grpc_port), "--model-repository", str(repository)]
+    program = start("up", *free("up"), *words)
     program.wait_for("Ctrl-C stops it")
     lines = program.lines()
     command = lines[lines.index("try it:") + 1]

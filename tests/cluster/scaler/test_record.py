@@ -56,7 +56,7 @@ def test_the_bill_is_what_the_scaler_spent_with_its_cold_servers(
         wait_until(lambda: spent() > 1.0, "two servers for five seconds at 0.1 a second each", 60)
         for _ in range(5):
             assert gateway.infer(SAMPLE).status == 200
-        last = spent()
+        last = wait_until(spent, "it tells its books")
         scaler.end()
     with closing(sqlite3.connect(usage)) as database, database:  # minutes of the gateway alone, before the scaler began
         database.execute("DELETE FROM servers WHERE (slot, pool) NOT IN (SELECT slot, pool FROM nodes)")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,8 +80,7 @@ REMOTE = "RCLONE_CONFIG_MODELS"
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[dict[str, str]]:
     """A folder behind rclone's own WebDAV server with a password; gives the variables by which a client finds it."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     command = ["rclone", "serve", "webdav", str(folder), "--config=", f"--addr=127.0.0.1:{port}", "--read-only"]
     process = subprocess.Popen([*command, "--user=ada", "--pass=lovelace"], stderr=subprocess.PIPE, text=True)
     hidden = subprocess.run(

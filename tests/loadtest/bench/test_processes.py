@@ -14,7 +14,7 @@ from loadtest.bench import gateway, wrk
 from loadtest.errors import CannotMeasure
 from loadtest.processes import Moment, cpu_s, family, look, running, still_there
 
-CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); sys.stdin.read(); p.kill()"
+CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); sys.stdin.read(); p.kill(); p.wait()"
 
 
 def test_a_family_is_a_process_and_everything_below_it() -> None:

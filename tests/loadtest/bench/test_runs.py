@@ -16,6 +16,7 @@ from loadtest.bench.prove.emulated import Pool, digits, gateway, serves, triton,
 from loadtest.bench.prove.overload import hurried
 from loadtest.bench.prove.restarts import kill_stub, up
 from loadtest.sending.sender import open_loop
+from tests.local.harness import final_count
 
 pytestmark = [pytest.mark.triton, pytest.mark.campaigns]
 ROOT = Path(__file__).parents[3]
@@ -95,6 +96,7 @@ def test_a_load_beyond_what_an_emulated_pool_can_do_is_measured_and_refused(tmp_
         wait_until(lambda: serves(here, pool), "the pool is seen")
         before = server.spent()
         load = open_loop([hurried(here, digits(), 0.25)], schedule(Arrivals("poisson", 300.0), 1.0, seed=0))
+        final_count(lambda: server.spent().num_requests)
         spent = server.spent().since(before)
     assert load.shots
     assert all(shot.is_answered or shot.is_honest for shot in load.shots)
