@@ -1,5 +1,7 @@
 """Children that one thread waits for, in a process whose loop reaps all others (`serving.local.processes.Nursery`).
 
+And how one is started without being lost to Ctrl-C (`held`).
+
 Keep: nobody else takes such a child's exit code. Python reads one that is gone as 0, so that a command that failed would count as done.
 """
 

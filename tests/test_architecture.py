@@ -201,6 +201,7 @@ def test_no_two_folders_beside_each_other_import_each_other() -> None:
 
 PORTS = {"serving.ports", "serving.ports.free_ports"}
 MESSAGES = {"serving.errors", "serving.errors.UserError", "serving.installation", "serving.installation.how_to_add"}
+CHILDREN = {"serving.children", "serving.children.held"}
 TRACES = {"serving.decisions.traces", "serving.decisions.traces.read_trace"}
 BURSTS = {"serving.decisions.simulate.arrivals", "serving.decisions.simulate.arrivals.Bursts"}
 DOCUMENTS = "serving.documents"  # the reader of files, pages and figures are everybody's
@@ -238,7 +239,7 @@ def test_load_tests_know_the_gateway_by_http_only() -> None:
             path.parts
         ):  # these measure or judge the server's own parts
             taken = {name for name in imports(path) if name.split(".")[0] == "serving"}
-            known = {*MESSAGES, *PORTS, *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
+            known = {*MESSAGES, *PORTS, *CHILDREN, *TRACES, *BURSTS, *PREPARING.get(place(path), ())}
             assert {
                 n for n in taken if not n.startswith(("serving.measure", "serving.http_client", DOCUMENTS))
             } <= known, f"{path}: {taken}"
@@ -251,7 +252,7 @@ def test_the_command_line_imports_no_room_until_its_verb_runs() -> None:
             a.name for n in top.body if isinstance(n, ast.Import) for a in n.names
         }
         rooms = {n for n in names if n and n.startswith("serving.") and not n.startswith("serving.cli")}
-        assert rooms <= {"serving.errors", "serving.installation", "serving.environment"}, file
+        assert rooms <= {"serving.errors", "serving.installation", "serving.environment", "serving.children"}, file
 
 
 def test_nothing_of_the_wheel_imports_what_is_for_a_checkout() -> None:

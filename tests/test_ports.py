@@ -34,3 +34,12 @@ def test_ports_of_long_ago_are_free_again(monkeypatch: pytest.MonkeyPatch) -> No
     below = ports._first_handed_out()
     for _ in range(12):
         assert all(below - 40 <= port < below for port in ports.free_ports(5))
+
+
+def test_a_port_that_is_held_is_found_by_nobody_and_held_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = ports.free_ports(1)
+    assert not ports.hold(port), "it was found"
+    ports._reserved.pop().close()
+    assert ports.hold(port)
+    monkeypatch.setattr(ports.random, "sample", lambda *_, **__: [port])
+    assert ports.free_ports(1) != [port], "one of the system's"

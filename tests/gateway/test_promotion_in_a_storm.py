@@ -51,8 +51,9 @@ class Clients:
             if self.stop.wait(0.01):
                 return
             began = time.monotonic()
-            for number in range(len(self.urls) * 3):
-                url = self.urls[(turn + number) % len(self.urls)]
+            urls = list(self.urls)
+            for number in range(len(urls) * 3):
+                url = urls[(turn + number) % len(urls)]
                 try:
                     self.answers.append(self.ask(url, began))
                     break

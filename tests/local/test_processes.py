@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.children import held
 from serving.errors import UserError
 from serving.local import devices
 from serving.local.processes import (
@@ -256,3 +258,24 @@ def test_a_gpu_pool_without_a_card_is_refused_with_the_way_out(monkeypatch: pyte
     monkeypatch.setattr(devices, "gpu_name", lambda: None)
     with pytest.raises(UserError, match=r"NVIDIA.*machine.*--pool gpu=http://HOST:8000"):
         devices.require_gpu()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_block_that_is_held_is_handled_at_its_end_and_the_handlers_are_as_before(
+    number: signal.Signals,
+) -> None:
+    said: list[str] = []
+
+    def handler(_: int, __: object) -> None:
+        said.append("handled")
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt), held():
+            signal.raise_signal(number)
+            said.append("started")
+        assert said == ["started", "handled"]
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)

@@ -257,6 +257,7 @@ def test_servers_come_and_go_under_load_and_no_request_is_lost(stack: Stack) -> 
         wait_until(lambda: stack.relays[THREE].requests > 5, "the new one works")
         wait_until(lambda: stack.relays[ONE].open == 0, "the connections of the old one are closed")
         stack.means(THREE)
+        wait_until(lambda: stack.relays[TWO].open == 0, "what was on its way there is answered")
         before = stack.relays[TWO].requests
         good = load.count(200)
         wait_until(lambda: load.count(200) > good + 20, "answers go on")

@@ -208,7 +208,7 @@ def test_short_pauses_are_waited_for(environment: Environment, tmp_path: Path) -
                     time.sleep(0.9)
                 goes_on = time.monotonic()
                 wait_until(lambda since=goes_on: load.answers_from(CHEAP, since), "it answers")
-                if goes_on - at < 1.1:  # or this machine made it a long one
+                if time.monotonic() - at < 1.4:  # or this machine made it a long one
                     num_short += 1
                     assert num_given_up(gateway) == before
     assert {(row.status, row.is_own) for row in load.rows} == {(200, True)}

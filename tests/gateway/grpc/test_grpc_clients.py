@@ -139,8 +139,8 @@ def test_infer_carries_every_option_of_the_client(client: sync.InferenceServerCl
         outputs=[sync.InferRequestedOutput("y")],
         request_id="seven",
         priority=1,
-        timeout=5_000_000,
-        client_timeout=30,
+        timeout=60_000_000,
+        client_timeout=60,
         headers={"tandem-priority": "1", "tandem-variant": "fp32", "mine": "kept"},
         compression_algorithm=compression,
     )

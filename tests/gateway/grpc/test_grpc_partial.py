@@ -41,6 +41,15 @@ def short(kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield both
 
 
+@pytest.fixture(scope="module")
+def small(kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
+    """With little room, and the patience of every gateway."""
+    limits = {"max_body_bytes": MESSAGE_BYTES, "max_buffered_bytes": BUDGET_BYTES}
+    with speaking_before(tmp_path_factory.mktemp("small"), {"kinds": [f"http://{kinds.url}"]}, limits=limits) as both:
+        wait_for_model(both.running, kinds)
+        yield both
+
+
 @contextlib.contextmanager
 def half_sent(both: Speaking, method: str, num_bytes: int) -> Iterator[tuple[Connection, int]]:
     """A message of `num_bytes`, all but its last."""
@@ -60,20 +69,20 @@ def held_bytes(both: Speaking) -> float:
 
 
 @pytest.mark.parametrize("at_once", [1, NUM_CLIENTS])
-def test_whole_messages_that_are_refused_hold_no_more_than_the_budget(short: Speaking, at_once: int) -> None:
-    before = peak_bytes(short.running)
+def test_whole_messages_that_are_refused_hold_no_more_than_the_budget(small: Speaking, at_once: int) -> None:
+    before = peak_bytes(small.running)
     named_at_length = double("a" * (MESSAGE_BYTES - MIB))
 
     def status(_: int) -> str:
-        with short.stub(max_send_message_length=-1, use_local_subchannel_pool=1) as stub:
+        with small.stub(max_send_message_length=-1, use_local_subchannel_pool=1) as stub:
             return str(refused(stub.ModelInfer, named_at_length)[0].name)
 
     with ThreadPoolExecutor(at_once) as senders:
         statuses = set(senders.map(status, range(NUM_CLIENTS)))
     others = {"UNAVAILABLE", "DEADLINE_EXCEEDED"} if at_once > 1 else set()  # no room, or on a busy machine no time
     assert {"RESOURCE_EXHAUSTED"} <= statuses <= {"RESOURCE_EXHAUSTED"} | others
-    assert peak_bytes(short.running) - before < BUDGET_BYTES + 6 * MESSAGE_BYTES < NUM_CLIENTS * MESSAGE_BYTES / 2
-    wait_until(lambda: held_bytes(short) == 0, "all of it is given back")
+    assert peak_bytes(small.running) - before < BUDGET_BYTES + 6 * MESSAGE_BYTES < NUM_CLIENTS * MESSAGE_BYTES / 2
+    wait_until(lambda: held_bytes(small) == 0, "all of it is given back")
 
 
 @pytest.mark.protocol(
@@ -113,8 +122,11 @@ def test_unfinished_messages_hold_no_more_than_the_budget_and_small_requests_go_
     # What comes between two looks is not counted, and on a busy machine they are far apart.
     assert peak_bytes(short.running) - before < NUM_CLIENTS * MESSAGE_BYTES / 2
     wait_until(lambda: held_bytes(short) == 0, "all of it is given back")
-    whole = double(raw_input_contents=[bytes(MESSAGE_BYTES // 2)])  # wrong, and as large as may be
-    with short.stub(max_send_message_length=-1) as stub:
+
+
+def test_a_message_that_is_wrong_and_as_large_as_may_be_is_read_and_refused(small: Speaking) -> None:
+    whole = double(raw_input_contents=[bytes(MESSAGE_BYTES // 2)])
+    with small.stub(max_send_message_length=-1) as stub:
         code, _, metadata = refused(stub.ModelInfer, whole)
     assert (code, metadata["tandem-error"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large")
 

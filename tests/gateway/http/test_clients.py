@@ -76,7 +76,7 @@ def test_infer_carries_every_option_of_the_client(
         request_compression_algorithm=compression,
         response_compression_algorithm=compression,
         priority=1,
-        timeout=5_000_000,
+        timeout=60_000_000,
     )
     assert np.array_equal(result.as_numpy("y"), x * 2)
     assert result.get_response()["id"] == "seven"

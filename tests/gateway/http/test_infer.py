@@ -240,7 +240,7 @@ def test_a_deadline_that_has_passed_is_504(gateway: Running) -> None:
     refused(gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "0.001"}), 504, "deadline_expired")
     late = json.loads(SAMPLE) | {"parameters": {"timeout": 1}}
     refused(gateway.infer(json.dumps(late).encode()), 504, "deadline_expired")
-    assert gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "5000"}).status == 200
+    assert gateway.infer(SAMPLE, headers={"Tandem-Deadline-Ms": "60000"}).status == 200
 
 
 def test_a_request_in_small_pieces_is_put_together(gateway: Running) -> None:

@@ -52,7 +52,7 @@ def slow(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("slow")
     with (
         emulated_triton(folder, POOL, POINTS) as (_, url),
-        gateway_before(folder, {POOL: [url]}, models={"digits": {"objective": {"latency_s": 30.0}}}) as running,
+        gateway_before(folder, {POOL: [url]}, models={"digits": {"objective": {"latency_s": 50.0}}}) as running,
     ):
         wait_until(lambda: running.infer(SAMPLE, MODEL).status == 200, "the model is routed to")
         yield running
@@ -125,7 +125,7 @@ def backlog(gateway: Running, requests: int, priority: str = "3") -> Iterator[li
 def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(slow: Running) -> None:
     before = final_count(lambda: worked_on(slow))
     shed = metric(slow, "tandem_requests_total", outcome="shed")
-    with backlog(slow, 60, priority="1") as waiting:  # 6 s of work
+    with backlog(slow, 80, priority="1") as waiting:  # 8 s of work
         asked = [ask(slow, Tandem_Deadline_Ms="2000") for _ in range(8)]
         for reply in [one.done() for one in asked]:
             refused(reply, 503, "overloaded", "too much to do to answer within")
@@ -140,7 +140,7 @@ def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(s
 
 
 def test_a_refused_request_is_taken_when_it_was_told_to_come_again(slow: Running) -> None:
-    with backlog(slow, 40, priority="1"):
+    with backlog(slow, 60, priority="1"):
         reply = ask(slow, Tandem_Deadline_Ms="1500").done()
         refused(reply, 503, "overloaded")
         for _ in range(5):  # once, but where other work slows the device down: it did not know of that
