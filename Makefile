@@ -74,7 +74,7 @@ models-foreign: .venv-export/.export ## Export, serve and compare models from ot
 	.venv-export/bin/python -m scripts.foreign $(ARGS)
 
 test-models: .venv-export/.export ## Test export and gates with torch
-	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(call IN,tests/export tests/gateway/classify tests/gateway/openai tests/loadtest/bench tests/preprocessing) $(ARGS)
+	.venv-export/bin/python -m pytest -m "models$(QUICK)" $(SIDE_BY_SIDE) 2 $(call IN,tests/export tests/gateway/classify tests/gateway/openai tests/loadtest/bench tests/preprocessing) $(ARGS)
 
 # KServe's SDK and tritonclient describe the same messages, so that one process can import only one of the two.
 test-clients: .venv/.dev .venv-clients/.installed .venv-clients-older/.installed ## Run tritonclient, KServe's SDK, openai and curl, unchanged, against the gateway
