@@ -13,7 +13,7 @@ QUICK := $(if $(THOROUGH),, and not thorough)
 # Where a suite's tests are, which is looked through faster than all; unless ARGS names some itself.
 IN = $(if $(findstring tests/,$(ARGS)),,$(1))
 # Whole files side by side, in their order; a number of them follows. For --pdb or -s, one after another: ARGS="-n 0 -s".
-# `make test` has four more than cores: most of its tests wait for servers most of the time.
+# `make test` has four: many of its tests wait for servers.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
 .PHONY: help setup up test test-campaigns test-browser test-cluster test-images test-readme test-card test-recipes test-older-cpu lint check models models-foreign test-models test-clients fuzz loadtest compiled bench bench-variants prove soak image release chart reference docs constraints clean

@@ -1,6 +1,5 @@
-"""Children that one thread waits for, in a process whose loop reaps all others (`serving.local.processes.Nursery`).
-
-And how one is started without being lost to Ctrl-C (`held`).
+"""Children that one thread waits for, in a process whose loop reaps all others (`serving.local.processes.Nursery`); and signals that
+wait while something is begun that must not be cut in two.
 
 Keep: nobody else takes such a child's exit code. Python reads one that is gone as 0, so that a command that failed would count as done.
 """
@@ -11,7 +10,7 @@ import signal
 import subprocess
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,19 +34,25 @@ def own() -> set[int]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM in the block are handled at its end: a library that is interrupted while it is imported fails in ways of its
-    own, and a process that was just started would be lost.
+    """Ctrl-C and SIGTERM in the block are handled at its end, where Python has handlers for them: a library that is interrupted while it
+    is imported fails in ways of its own, and a process that was just started would be lost. Not for an event loop that handles signals.
     """
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
+    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
     came: list[int] = []
-    held = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in held:
-        signal.signal(number, lambda number, _: came.append(number))
+
+    def put(handlers: Mapping[signal.Signals, Any], again: Sequence[int] = ()) -> None:
+        """All of them or, for a signal that comes meanwhile, none yet."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for one in again:
+            signal.raise_signal(one)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    put(dict.fromkeys(ours, lambda number, _: came.append(number)))
     try:
         yield
     finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        put(ours, came)

@@ -14,9 +14,9 @@ from pathlib import Path
 from serving.errors import UserError
 
 NUM_TRIED = 8000  # ports; a guess, not measured
-# At most, by a process, which holds a file for each: about as many as a worker of `make test` finds. The port of a server that is
-# killed and started again is free to be bound meanwhile, and no other worker is to find it.
-NUM_RESERVED = 256
+# At most, by a process, which holds a file for each: more than a worker of `make test` finds, as far as is known. The port of a server
+# that is killed and started again is free to be bound meanwhile, and no other worker is to find it.
+NUM_RESERVED = 384
 
 _reserved: deque[socket.socket] = deque()
 
@@ -55,7 +55,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def hold(port: int) -> bool:
-    """From now on no free_ports() finds it. False where another process of Tandem's has found it, and will listen there."""
+    """From now on no free_ports() finds it. False where one has found it, in this process or in another, or it is held already."""
     try:
         _reserve(port)
     except OSError:

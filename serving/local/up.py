@@ -117,7 +117,9 @@ class Grpc:
                 raise
             return Grpc(None, f"gRPC is off: {error}")
         if not hold(port) and options.grpc_port is None:
-            return Grpc(None, f"gRPC is off: another tandem will listen on port {port}: choose one with --grpc-port")
+            return Grpc(
+                None, f"gRPC is off: another process of Tandem's keeps port {port}: choose one with --grpc-port"
+            )
         return Grpc(port, f"gRPC: {base_url(options.host, port).removeprefix('http://')}")
 
 

@@ -589,7 +589,6 @@ def thin(repository: Path, *absent: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.thorough
 def test_verify_where_no_gate_can_run_is_exit_code_3_and_says_what_was_checked(kept: Path) -> None:
     code = "import sys; sys.modules['onnxruntime'] = None; from serving.cli import main; main()"
     command = [sys.executable, "-c", code, "verify", "--model-repository", str(kept)]

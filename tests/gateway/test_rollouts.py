@@ -380,7 +380,6 @@ def test_a_candidate_whose_answers_were_to_be_compared_and_never_were_is_held() 
     assert (told["outcome"], told["because"]) == ("held", ("answers",))
 
 
-@pytest.mark.thorough
 def test_how_much_dearer_a_candidate_may_be_is_said_with_it() -> None:
     given: dict[str, Any] = {"candidate": Target(version=2), "step": "canary", "canary_ratio": 0.5, "sample_ratio": 0}
     for most, outcome in ((1.4, "promoted"), (1.2, "rolled_back")):

@@ -137,7 +137,6 @@ def test_a_new_version_that_does_not_load_leaves_the_old_one_serving_and_is_told
     wait_until(lambda: up.digest("kept") == up.exported("kept-fp32"), "what was mended is taken")
 
 
-@pytest.mark.thorough
 def test_a_version_whose_answers_are_off_here_answers_nobody_and_the_old_one_goes_on(up: Up) -> None:
     publish_digits(up.repository, "judged", version=1)
     assert up.load("judged") == (200, {})

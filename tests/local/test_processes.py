@@ -279,3 +279,21 @@ def test_a_signal_in_a_block_that_is_held_is_handled_at_its_end_and_the_handlers
         assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, before)
+
+
+def test_each_signal_that_came_in_a_block_is_handled_once_and_where_none_did_nothing_happens() -> None:
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}
+    try:
+        with held():
+            pass
+        assert came == []
+        with held():
+            for number in reversed(numbers):
+                signal.raise_signal(number)
+            assert came == []
+        assert sorted(came) == sorted(numbers)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

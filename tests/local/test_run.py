@@ -32,8 +32,9 @@ def answered(said: str) -> tuple[str, int]:
 @pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.timeout(300)
-@pytest.mark.thorough  # the first is in README, each of whose commands CI runs
-@pytest.mark.parametrize("models", [("zwei",), ("zwei", "again")], ids=["first", "taken in too"])
+@pytest.mark.parametrize(
+    "models", [("zwei",), pytest.param(("zwei", "again"), marks=pytest.mark.thorough)], ids=["first", "taken in too"]
+)
 def test_a_file_is_exported_served_and_answers_by_the_curl_that_is_printed(
     models: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from serving.local.logs import MAX_KEPT_RUNS, run_folder
 from serving.local.processes import children_of
 from serving.local.recycling import IN_VAIN
 from serving.local.up import Grpc, UpOptions
-from serving.ports import free_ports
+from serving.ports import free_ports, hold
 from serving.repository import Repository
 from tests.command import tandem
 from tests.local.harness import ROOT, Program, black_hole, segments, still_there, wait_until
@@ -668,6 +668,8 @@ def test_grpc_is_spoken_on_the_port_after_that_of_http_or_the_welcome_says_why_n
         with pytest.raises(UserError, match=rf"{taken}.*choose.*--grpc-port"):
             Grpc.of(UpOptions(grpc_port=taken))
     assert Grpc.of(UpOptions(port=taken - 1)) == Grpc(taken, f"gRPC: 127.0.0.1:{taken}")
+    assert not hold(taken), "none of its Tritons is given it"
+    assert Grpc.of(UpOptions(port=taken - 1)).port is None, "or somebody else keeps it"
     assert Grpc.of(UpOptions(port=65535)).port is None
     assert "gRPC: 127.0.0.1:9" in "\n".join(console.welcome("u", [], [], Path(), 1.0, grpc="gRPC: 127.0.0.1:9"))
 

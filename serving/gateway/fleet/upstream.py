@@ -60,6 +60,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "give_up_at",
         "header_length",
+        "is_own",
         "lent",
         "parser",
         "parts",
@@ -78,6 +79,7 @@ class Connection(asyncio.Protocol):
         self.result: Answer | None = None  # of which all has come, in this read
         self.stays = True  # open behind `result`
         self.give_up_at = 0.0
+        self.is_own = False  # what is asked is the gateway's own question
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -85,7 +87,13 @@ class Connection(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
 
     def ask(
-        self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, lent: Lent | None = None
+        self,
+        head: bytes,
+        chunks: Sequence[bytes | memoryview],
+        give_up_at: float,
+        lent: Lent | None = None,
+        *,
+        is_own: bool = False,
     ) -> Pending[Answer]:
         """Sends a request; the head goes out in one write, because Triton mistakes one that is split inside the path."""
         target = self.target
@@ -95,6 +103,7 @@ class Connection(asyncio.Protocol):
         target.busy.add(self)
         self.lent = lent
         self.give_up_at = give_up_at
+        self.is_own = is_own
         if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW_BYTES:
             self.transport.write(head + chunks[0])
         else:
@@ -185,12 +194,18 @@ class Target:
     async def ask(
         self, head: bytes, chunks: Sequence[bytes | memoryview], give_up_at: float, *, fresh: bool = False
     ) -> Answer:
-        """Sends a request and waits for the answer, at most until `give_up_at` (perf_counter); `fresh` on a new connection.
+        """Sends a question of the gateway's own and waits for the answer, at most until `give_up_at` (perf_counter); `fresh` on a new
+        connection.
 
         Raises Lost.
         """
         connection = self.idle.pop() if self.idle and not fresh else await self.connect()
-        return await connection.ask(head, chunks, give_up_at)
+        return await connection.ask(head, chunks, give_up_at, is_own=True)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Clients' requests that wait for an answer from there."""
+        return sum(not connection.is_own for connection in self.busy)
 
     async def connect(self) -> Connection:
         """A new connection. Raises Lost."""

@@ -308,7 +308,6 @@ def test_both_simulations_go_by_the_same_rule() -> None:
         assert found.hours[name] == pytest.approx(hours, abs=5 / 3600), name
 
 
-@pytest.mark.thorough
 def test_cards_that_several_pools_may_have_together_are_never_exceeded() -> None:
     quota = Quota(frozenset({"small", "large"}), 2)
     of = setting(cpu=FEW, gpu=SMALL, more=(replace(LARGE, price_per_hour=9.0),), quotas=(quota,))

@@ -71,8 +71,8 @@ def regions(kinds: Served) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of segments in this process: a busy Triton is no other machine. Nobody else takes away what the dead seem to have left."""
-    prefix = f"{shared_memory._prefix()}t{os.getpid()}-"
+    """Of segments in this process: a busy Triton is no other machine. No other gateway takes them for what a dead one left."""
+    prefix = f"tandem-t{os.getpid()}-"
     monkeypatch.setattr(shared_memory, "_prefix", lambda: prefix)
     monkeypatch.setattr(shared_memory, "ANSWER_S", 60.0)
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again(s
         for reply in [one.done() for one in asked]:
             refused(reply, 503, "overloaded", "too much to do to answer within")
             wait_ms = int(reply.headers["Retry-After-Ms"])
-            assert 0 < wait_ms < 60_000  # 4 to 5 s, where the machine has time for an execution when it is due
+            assert 0 < wait_ms < 60_000  # 6 to 7 s, where the machine has time for an execution when it is due
             assert int(reply.headers["Retry-After"]) == ceil(wait_ms / 1000)
         assert (
             sum(one.reply is None for one in waiting) >= 5
