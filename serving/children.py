@@ -10,8 +10,9 @@ import signal
 import subprocess
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 STARTING = threading.Lock()  # held while one is started, and by whoever reaps: none ends before it is known
@@ -34,25 +35,29 @@ def own() -> set[int]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM in the block are handled at its end, where Python has handlers for them: a library that is interrupted while it
-    is imported fails in ways of its own, and a process that was just started would be lost. Not for an event loop that handles signals.
+    """Ctrl-C and SIGTERM in the block are handled at its end, each once, where Python has handlers for them: a library that is interrupted
+    while it is imported fails in ways of its own, and a process that was just started would be lost. Not for an event loop that handles
+    signals.
     """
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
-    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    ours: dict[int, Any] = {number: handler for number, handler in handlers.items() if callable(handler)}
     came: list[int] = []
+    is_over = False
 
-    def put(handlers: Mapping[signal.Signals, Any], again: Sequence[int] = ()) -> None:
-        """All of them or, for a signal that comes meanwhile, none yet."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for one in again:
-            signal.raise_signal(one)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def note(number: int, frame: FrameType | None) -> None:
+        if is_over:  # another signal interrupted the putting back of this one's handler
+            ours[number](number, frame)
+        else:
+            came.append(number)
 
-    put(dict.fromkeys(ours, lambda number, _: came.append(number)))
     try:
+        for number in ours:
+            signal.signal(number, note)
         yield
     finally:
-        put(ours, came)
+        is_over = True
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)

@@ -55,7 +55,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def hold(port: int) -> bool:
-    """From now on no free_ports() finds it. False where one has found it, in this process or in another, or it is held already."""
+    """Keeps it from every free_ports(), as those that were found are kept. False where it is kept already, by whichever process."""
     try:
         _reserve(port)
     except OSError:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -297,3 +298,32 @@ def test_each_signal_that_came_in_a_block_is_handled_once_and_where_none_did_not
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_signal_that_interrupts_the_end_of_a_held_block_leaves_every_handler_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    came: list[int] = []
+    really, num_calls = signal.signal, 0
+
+    def interrupted(number: int, handler: Any) -> Any:
+        nonlocal num_calls
+        found, num_calls = really(number, handler), num_calls + 1
+        if num_calls == 3:  # the first that is put back
+            signal.raise_signal(signal.SIGINT)
+        return found
+
+    before = signal.getsignal(signal.SIGINT), signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        really(signal.SIGINT, signal.default_int_handler)
+        monkeypatch.setattr(signal, "signal", interrupted)
+        with contextlib.suppress(KeyboardInterrupt), held():
+            pass
+        monkeypatch.undo()
+        assert num_calls == 3
+        signal.raise_signal(signal.SIGTERM)
+        assert came == [signal.SIGTERM]
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}
+    finally:
+        really(signal.SIGINT, before[0])
+        really(signal.SIGTERM, before[1])

@@ -226,7 +226,7 @@ class Catalogue:
         return self._settings.pools[pool].device
 
     def in_flight(self, pool: str) -> int:
-        return sum(server.target.num_in_flight for server in (*self.pools[pool], *self.drained[pool]))
+        return sum(server.num_in_flight for server in (*self.pools[pool], *self.drained[pool]))
 
     def _alive(self) -> Iterator[Server]:
         return (server for servers in self.pools.values() for server in servers if server.alive)

@@ -117,6 +117,11 @@ class Server:
         self.liveness = Liveness(self.target)
         self.shared_memory = SharedMemory(self.target)
 
+    @property
+    def num_in_flight(self) -> int:
+        """Clients' requests that are there or on their way; also those that nobody waits for any more since it was left out."""
+        return max(self.replica.num_in_flight, self.target.num_in_flight)
+
     def serves(self, name: str, now: float) -> bool:
         return self.alive and name in self.variants and self.suspended.get(name, 0.0) <= now
 

@@ -204,7 +204,7 @@ class Target:
 
     @property
     def num_in_flight(self) -> int:
-        """Clients' requests that wait for an answer from there."""
+        """Clients' requests that were sent there and are not answered, whether or not their clients still wait."""
         return sum(not connection.is_own for connection in self.busy)
 
     async def connect(self) -> Connection:

@@ -237,7 +237,7 @@ def _server(server: Server, now: float) -> dict[str, Any]:
         "alive": server.alive,
         "health": condition(health, now),
         "left_out_s": round(max(0.0, health.ejected_until - now), 3),
-        "in_flight": server.target.num_in_flight,
+        "in_flight": server.num_in_flight,
         "triton": server.triton,
         "variants": sorted(server.variants),
         "refused": server.snapshot.refused,

@@ -205,6 +205,31 @@ def test_a_client_that_stops_waiting_leaves_a_connection_that_is_used_again() ->
     with_peer(peer, work)
 
 
+def test_in_flight_are_clients_requests_and_not_what_the_gateway_asks_itself() -> None:
+    asked, gate = asyncio.Queue[None](), asyncio.Event()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await until_request(reader)
+            asked.put_nowait(None)
+            await gate.wait()
+            writer.write(GOOD)
+
+    async def work(target: Target) -> None:
+        own = asyncio.ensure_future(ask(target))
+        await asked.get()
+        assert (len(target.busy), target.num_in_flight) == (1, 0)
+        connection = await target.connect()
+        of_client = connection.ask(HEAD, (b"{}",), perf_counter() + LATER)
+        await asked.get()
+        assert (len(target.busy), target.num_in_flight) == (2, 1)
+        gate.set()
+        assert await own == await of_client == Answer(200, None, b"{}")
+        assert (len(target.busy), target.num_in_flight) == (0, 0)
+
+    with_peer(peer, work)
+
+
 def test_whoever_stops_leaves_no_connection_open_and_nobody_waiting() -> None:
     asked, closed = asyncio.Queue[None](), asyncio.Queue[bytes]()
 
