@@ -552,7 +552,9 @@ def _of_models() -> tuple[Metric, ...]:
 
 
 def _of_pools(pools: list[PoolGauge]) -> list[Metric]:
-    in_flight = GaugeMetricFamily("tandem_in_flight", "Clients' requests that are at a Triton.", labels=["pool"])
+    in_flight = GaugeMetricFamily(
+        "tandem_in_flight", "Clients' requests that are at a Triton or on their way there.", labels=["pool"]
+    )
     queued = GaugeMetricFamily("tandem_queued", "Requests that wait in this gateway's queue.", labels=["pool"])
     demand = GaugeMetricFamily(
         "tandem_demand_replicas",
