@@ -338,6 +338,7 @@ def _lag(values: Floats) -> float:
 # What the candidate's rate may be, as a multiple of the limit's: it need not be known which.
 _MORE: Floats = np.array([1.25, 1.5, 2, 3, 5, 10, 30, 100, 300, 1000])
 _LESS: Floats = np.array([0.9, 0.75, 0.5, 0.25, 0.1, 0.03])
+_BOTH, _IS_MORE = np.concatenate((_MORE, _LESS)), np.arange(len(_MORE) + len(_LESS)) < len(_MORE)
 _LEAST = 1e-7  # a rate of 0 would stake all on there being none
 # What is taken for the primary's rate before any request: one in a thousand, and worth as much as 500 of them. A guess that costs little.
 _PRIOR_NUM, _PRIOR_FAILED = 500.0, 0.5
@@ -376,8 +377,9 @@ class RateDifference:
         self._pending = (0, 0, 0, 0)
         counts = np.array([[failed, num, primary_failed, primary_num]], dtype=np.float64)
         rates = np.array([self._primary_rate()])
-        self._above += _rates_growth(counts, rates, self.limit, above=True)
-        self._below += _rates_growth(counts, rates, self.limit, above=False)
+        growth = _pairs_growth(counts, rates, self.limit, _BOTH, _IS_MORE)
+        self._above += growth[: len(_MORE)]
+        self._below += growth[len(_MORE) :]
         self._counts.append((failed, num, primary_failed, primary_num))
         self._failed += (failed, primary_failed)
         self._num += (num, primary_num)
@@ -424,6 +426,12 @@ class RateDifference:
 
 
 def _rates_growth(counts: Floats, rates: Floats, limit: float, *, above: bool) -> Floats:
+    """[alternatives], of one side of the limit."""
+    times = _MORE if above else _LESS
+    return _pairs_growth(counts, rates, limit, times, np.full(len(times), above))
+
+
+def _pairs_growth(counts: Floats, rates: Floats, limit: float, times: Floats, is_more: npt.NDArray[np.bool_]) -> Floats:
     """[alternatives], summed over blocks. `counts` [blocks, 4]; `rates`: of the primary, as it was known before each block.
 
     The alternative (primary's rate, candidate's rate) is weighed against the nearest pair on the limit's line, by Kullback and Leibler:
@@ -432,12 +440,12 @@ def _rates_growth(counts: Floats, rates: Floats, limit: float, *, above: bool) -
     failed, num, primary_failed, primary_num = (column[:, None] for column in counts.T)
     primary = np.clip(rates, _LEAST, 1 - _LEAST)[:, None]
     base = np.maximum(primary + limit, 1e-4)
-    ours = np.clip(base * (_MORE if above else _LESS), _LEAST, 1 - _LEAST)
+    ours = np.clip(base * times, _LEAST, 1 - _LEAST)
     # On the wrong side of the line for it, as near the ends, an alternative stakes nothing.
-    is_beyond = ours - primary > limit if above else ours - primary < limit
-    low, high = (primary, ours - limit) if above else (ours - limit, primary)
+    is_beyond = np.where(is_more, ours - primary > limit, ours - primary < limit)
     least, most = max(0.0, -limit) + 1e-12, min(1.0, 1 - limit) - 1e-12
-    low, high = np.clip(low, least, most) + np.zeros_like(ours), np.clip(high, least, most) + np.zeros_like(ours)
+    low = np.clip(np.minimum(primary, ours - limit), least, most)
+    high = np.clip(np.maximum(primary, ours - limit), least, most)
     for _ in range(_NEAREST_STEPS):
         middle = (low + high) / 2
         other = middle + limit
