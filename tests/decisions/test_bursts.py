@@ -28,6 +28,7 @@ from serving.decisions.fleet import Supply
 from serving.decisions.simulate.arrivals import Bursts, PoissonArrivals, bursts
 from serving.decisions.simulate.flow import (
     Floats,
+    Flow,
     FlowOutcome,
     by_scaler,
     first_of,
@@ -56,9 +57,13 @@ def load(hours: float, calm: float = 0.5, **burst: float) -> Floats:
     return np.where(is_burst, burst["high"], calm)
 
 
-def played(work: Floats, sizes: Sizes = SIZES, rules: ScalingRules = RULES) -> tuple[FlowOutcome, float, list[float]]:
-    """What it cost, the regret, and when more cards were asked for."""
-    flow = flow_of(list(work), {name: 10.0 if it.has_gpu else 1.0 for name, it in sizes.supplies.items()})
+def flow_for(work: Floats, sizes: Sizes) -> Flow:
+    return flow_of(list(work), {name: 10.0 if it.has_gpu else 1.0 for name, it in sizes.supplies.items()})
+
+
+def played(work: Floats, sizes: Sizes = SIZES, rules: ScalingRules = RULES) -> tuple[FlowOutcome, list[float]]:
+    """What it cost, and when more cards were asked for."""
+    flow = flow_for(work, sizes)
     first = first_of(flow, sizes, rules)
     asked, num_before, woken = by_scaler(sizes, rules, first), 0, []
 
@@ -70,21 +75,26 @@ def played(work: Floats, sizes: Sizes = SIZES, rules: ScalingRules = RULES) -> t
         num_before = found["gpu"]
         return found
 
-    outcome = play("scaler", flow, sizes, rules, wanted, first)
-    return outcome, regret(outcome, optimum(flow, sizes, rules, float(len(work)), first)), woken
+    return play("scaler", flow, sizes, rules, wanted, first), woken
+
+
+def more_than_best(work: Floats, outcome: FlowOutcome, sizes: Sizes = SIZES) -> float:
+    flow = flow_for(work, sizes)
+    return regret(outcome, optimum(flow, sizes, RULES, float(len(work)), first_of(flow, sizes, RULES)))
 
 
 @pytest.mark.thorough
 def test_for_six_hours_of_bursts_of_15_s_little_more_is_paid_than_the_best_would_have_cost() -> None:
-    _, more_than_best, woken = played(load(6, every=600, lasting=15, high=8.0))
+    work = load(6, every=600, lasting=15, high=8.0)
+    outcome, woken = played(work)
     assert all(at < 1200 for at in woken), "none once two were seen"
-    assert more_than_best <= 1.3
+    assert more_than_best(work, outcome) <= 1.3
 
 
 def test_bursts_of_15_s_every_10_min_wake_for_the_first_two_at_most_and_a_load_that_lasts_is_on_a_card() -> None:
-    began = 1.5 * HOUR
-    work = np.concatenate([load(1.5, every=600, lasting=15, high=8.0), np.full(200, 8.0)])
-    *_, (*woken, asked_at) = played(work)
+    began = 1.0 * HOUR
+    work = np.concatenate([load(1.0, every=600, lasting=15, high=8.0), np.full(200, 8.0)])
+    _, (*woken, asked_at) = played(work)
     assert len(woken) <= 2
     assert all(at < 1200 for at in woken), "none once two were seen"
     longest_s = 15 + 30  # as the meter has it
@@ -93,7 +103,7 @@ def test_bursts_of_15_s_every_10_min_wake_for_the_first_two_at_most_and_a_load_t
 
 @pytest.mark.thorough
 def test_short_bursts_that_need_two_cards_wake_them_for_the_first_two_alone() -> None:
-    assert len(played(load(1.5, every=600, lasting=15, high=16.0))[2]) <= 4
+    assert len(played(load(1.5, every=600, lasting=15, high=16.0))[1]) <= 4
 
 
 @pytest.mark.thorough
@@ -112,15 +122,16 @@ def test_bursts_at_random_times_cost_less_than_a_card_that_stays_for_all_of_them
 
 
 def test_without_a_memory_of_bursts_each_of_them_wakes_a_card() -> None:
-    work = load(1.5, every=600, lasting=15, high=8.0)
-    assert len(played(work, rules=ScalingRules(max_bursts=0))[2]) >= 7
+    work = load(0.75, every=600, lasting=15, high=8.0)
+    assert len(played(work, rules=ScalingRules(max_bursts=0))[1]) >= 4
 
 
 def test_a_day_that_rises_and_falls_costs_little_more_than_the_best_that_was_possible() -> None:
-    generator, at = np.random.default_rng(1), np.arange(1.5 * HOUR) + 7 * HOUR
+    generator, at = np.random.default_rng(1), np.arange(1.0 * HOUR) + 7 * HOUR
     rate = 6.0 * (1 + 0.8 * np.sin(2 * np.pi * at / (24 * HOUR) - np.pi / 2))
-    many = Sizes({"cpu": Supply(0.2, 1, 30, 40.0), "gpu": GPU}, frozenset({"gpu"}))
-    assert played(generator.poisson(rate * 20) / 20, many)[1] <= 1.3
+    many = Sizes({"cpu": Supply(0.2, 1, 20, 40.0), "gpu": GPU}, frozenset({"gpu"}))
+    work = generator.poisson(rate * 20) / 20
+    assert more_than_best(work, played(work, many)[0], many) <= 1.3
 
 
 @pytest.mark.thorough

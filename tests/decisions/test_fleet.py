@@ -38,7 +38,7 @@ from serving.decisions.fleet import (
 from serving.decisions.prices import exact
 from tests.decisions.plan.figures import objective, priced
 
-MANY = settings(max_examples=3000 if os.environ.get("THOROUGH") else 300, deadline=None)
+MANY = settings(max_examples=3000 if os.environ.get("THOROUGH") else 100, deadline=None)
 TENTHS, CENTS, CAPS = st.integers(1, 400), st.integers(1, 400), st.integers(1, 9)
 
 
@@ -107,7 +107,7 @@ def test_kinds_that_cost_nearly_the_same_for_each_request_have_an_answer_in_time
 
 # -- any number of pools -----------------------------------------------------------------------------------------------
 
-MIXES = settings(max_examples=3000 if os.environ.get("THOROUGH") else 60, deadline=None)
+MIXES = settings(max_examples=3000 if os.environ.get("THOROUGH") else 30, deadline=None)
 RATIO = 0.7
 WHOLE = st.sampled_from([RATIO, 2 * RATIO])  # servers' worth, to the last float
 
@@ -231,7 +231,7 @@ def test_of_any_pools_no_numbers_within_caps_quotas_and_shared_cards_carry_more_
 
 
 HUNDREDTHS = st.integers(0, 3000).map(lambda n: n / 100)
-PAIRS = settings(max_examples=3000 if os.environ.get("THOROUGH") else 200, deadline=None)
+PAIRS = settings(max_examples=3000 if os.environ.get("THOROUGH") else 80, deadline=None)
 
 
 @PAIRS

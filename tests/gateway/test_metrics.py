@@ -17,9 +17,9 @@ POOLS = ("cpu", "gpu")
 NUM_SERIES = 201  # 50 models with two variants on two pools, and what was refused before a model was found
 
 
-def many() -> Metrics:
+def many(num_models: int = 50) -> Metrics:
     made = Metrics(lambda: [PoolGauge(name, "ready", 0, demand_replicas=0.5, num_ready=1) for name in POOLS])
-    for number in range(50):
+    for number in range(num_models):
         for variant in ("fp32", "int8"):
             for pool in POOLS:
                 series = made.series(f"model-{number}", variant, pool)
@@ -69,7 +69,7 @@ def test_scrapes_at_once_share_the_counting_and_a_later_one_counts_anew(monkeypa
 @pytest.mark.parametrize("rendering", Rendering)
 def test_what_is_written_is_what_was_counted(rendering: Rendering) -> None:
     parser: ModuleType = openmetrics_parser if rendering.is_openmetrics else text_parser
-    made = many()
+    made = many(8)
     odd = made.series('a "b"\\c\nd', "fp32", "cpu")
     odd.answered(0.25, 0.3, 1e-7)
     text = asyncio.run(made.text(rendering)).decode()

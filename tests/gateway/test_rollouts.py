@@ -473,18 +473,20 @@ def judged(
     dearer: float = 1.0,
     missing: dict[str, str] | None = None,
 ) -> tuple[Rollout, Changes]:
-    """After 400 seconds in which no answers were compared."""
+    """After 400 seconds at most in which no answers were compared: ten more once all is proven."""
     changes, generator = Changes(), np.random.default_rng(1)
     of = ModelControl(pin=Target(version=1), may_mix=may_mix, rollout=settings)
     made = Rollout("digits", of, settings, Target(version=1), cast("Rollouts", Costs(dearer, missing or {})), changes)
 
     async def go_on() -> None:
+        num_more = 10
         for _ in range(400):
             for index in range(2):
                 for value in np.exp(generator.normal(size=50) * 0.3) * 0.01:
                     made.counts[index].answered(float(value) * (slower if index else 1.0))
             await made.judge()
-            if not made.is_running:
+            num_more -= made.gauge.outcome != "held"
+            if not made.is_running or num_more == 0:
                 return
 
     asyncio.run(go_on())

@@ -49,7 +49,7 @@ def test_the_interval_leaves_out_the_limit_just_where_the_evidence_does(
     assert (high < limit - 1e-9) <= (test.log_below >= wanted) <= (high <= limit + 1e-9)
 
 
-@pytest.mark.parametrize("mean", [0.002, 0.05, 0.5])
+@pytest.mark.parametrize("mean", [0.002, pytest.param(0.05, marks=pytest.mark.thorough), 0.5])
 def test_a_claim_that_holds_is_given_up_in_no_more_runs_than_promised(mean: float) -> None:
     generator, num_runs = np.random.default_rng(7), 200
     num_false = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -418,7 +419,7 @@ FRAMES = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=1000 if os.environ.get("THOROUGH") else 100)
 @given(st.lists(FRAMES, max_size=12))
 def test_whatever_comes_is_an_event_or_a_fault_and_never_another_error(came: list[bytes]) -> None:
     server = greeted()

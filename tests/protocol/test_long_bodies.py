@@ -18,9 +18,9 @@ FILE = bytes(range(256)) * 2048  # in base64 five times as much as is read in on
 CODE = base64.b64encode(FILE).decode()
 TEXTS = {
     "letters": "a" * MANY,
-    "two bytes each": "äöü" * MANY,
-    "escaped": '"\\/\n\t' * MANY,
-    "pairs of surrogates": "x😀" * MANY,
+    "two bytes each": "äöü" * (MANY // 3),
+    "escaped": '"\\/\n\t' * (MANY // 3),
+    "pairs of surrogates": "x😀" * (MANY // 3),
 }
 
 

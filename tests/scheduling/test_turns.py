@@ -63,8 +63,17 @@ def parts(services: Sequence[Service], answers: Sequence[Answers]) -> list[float
     ]
 
 
-@pytest.mark.parametrize("gathers", [False, True], ids=["", "gathered"])
-@pytest.mark.parametrize("is_fixed", [True, False], ids=["fixed", "by rows"])
+KINDS = pytest.mark.parametrize(
+    ("is_fixed", "gathers"),
+    [
+        (True, False),
+        (False, True),
+        *(pytest.param(*both, marks=pytest.mark.thorough) for both in ((True, True), (False, False))),
+    ],
+)
+
+
+@KINDS
 def test_models_that_flood_one_device_get_the_same_of_it_and_waste_nothing(is_fixed: bool, gathers: bool) -> None:
     fair = nets(is_fixed=is_fixed, gathers=gathers)
     unfair = nets(is_fixed=is_fixed, is_fair=False, gathers=gathers)
@@ -82,8 +91,7 @@ def test_models_with_executions_of_seconds_get_the_same_of_one_device(monkeypatc
     assert jain(parts(services, run(services, [3.0, 3.0]))) >= 0.99
 
 
-@pytest.mark.parametrize("gathers", [False, True], ids=["", "gathered"])
-@pytest.mark.parametrize("is_fixed", [True, False], ids=["fixed", "by rows"])
+@KINDS
 def test_a_model_within_its_share_is_in_time_beside_one_that_floods(is_fixed: bool, gathers: bool) -> None:
     fair = nets(is_fixed=is_fixed, gathers=gathers)
     unfair = nets(is_fixed=is_fixed, is_fair=False, gathers=gathers)
@@ -101,7 +109,7 @@ def test_a_model_within_its_share_is_in_time_beside_one_that_floods(is_fixed: bo
 
 @pytest.mark.parametrize(
     ("is_fixed", "gathers", "in_time"),
-    [(True, True, 0.98), (False, False, 0.95), (True, False, 0.9)],
+    [(True, True, 0.98), pytest.param(False, False, 0.95, marks=pytest.mark.thorough), (True, False, 0.9)],
     ids=["gathered", "by rows", "fixed"],
 )
 def test_models_keep_their_shares_where_two_gateways_send(is_fixed: bool, gathers: bool, in_time: float) -> None:

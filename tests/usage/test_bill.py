@@ -21,7 +21,7 @@ from serving.usage.stores import SLOT_S, Servers, Slot, store_at
 from tests.command import tandem
 
 PRICES = {"cpu": 0.4, "gpu": 3.0, "spot": 0.9}
-DAYS = 30 if os.environ.get("THOROUGH") else 7
+DAYS = 30 if os.environ.get("THOROUGH") else 3
 SLOTS_AN_HOUR = HOUR_S // SLOT_S
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ def outcomes(*words: str) -> dict[str, Any]:
     assert code == 0
     found = json.loads(text)
     return {**found, "policies": {row["policy"]: row for row in found["policies"]}}
+
+
+outcomes_once = cache(outcomes)
 
 
 def test_the_command_line_offers_the_policies_there_are() -> None:
@@ -104,7 +108,7 @@ def test_noise_has_the_mean_of_the_curve_and_the_variation_that_was_asked_for(no
 
 
 def test_noise_makes_latencies_spread() -> None:
-    words = ("--duration", "300", "--rate", "1", "--policy", "cpu-only")
+    words = ("--duration", "120", "--rate", "1", "--policy", "cpu-only")
     plain, noisy = (outcomes(*words, *more)["policies"]["cpu-only"] for more in ((), ("--noise", "0.4")))
     assert noisy["latency_p99_s"] > 1.3 * plain["latency_p99_s"]
 
@@ -113,7 +117,7 @@ def test_noise_makes_latencies_spread() -> None:
     "words",
     [
         ("--rate", "40"),
-        ("--duration", "300"),
+        ("--duration", "60"),
         (*BURSTS, "--burst-every", "20"),
         ("--arrivals", "daily"),
         ("--objective", "0.06"),
@@ -122,8 +126,8 @@ def test_noise_makes_latencies_spread() -> None:
     ],
 )
 def test_every_option_changes_something(words: tuple[str, ...]) -> None:
-    plain = ("--duration", "120", "--policy", "cpu-only")
-    assert outcomes(*plain, *words)["policies"] != outcomes(*plain)["policies"]
+    plain = ("--duration", "30", "--policy", "cpu-only")
+    assert outcomes(*plain, *words)["policies"] != outcomes_once(*plain)["policies"]
 
 
 @pytest.mark.thorough
@@ -199,7 +203,7 @@ def test_a_trace_is_replayed_and_copied(tmp_path: Path) -> None:
 
 def test_the_picture_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "run.svg"
-    simulate("--duration", "120", "--rate", "60", "--picture", str(path))
+    simulate("--duration", "30", "--rate", "60", "--picture", str(path))
     text = path.read_text(encoding="utf-8")
     ElementTree.fromstring(text)
     assert all(f"{name}: " in text for name in SIMULATED)
