@@ -18,7 +18,7 @@ from typing import Any
 import helm_python
 import yaml
 
-from scripts.chart_schema import comment_above, is_group, schema
+from scripts.chart_schema import comment_above, is_group, plain, schema
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm" / "tandem"
@@ -48,7 +48,7 @@ class Value:
 
 def documented_values(text: str) -> list[Value]:
     """Every value that has a comment above it. Raises ValueError for one that has none among siblings that do."""
-    root = yaml.compose(text)
+    root = yaml.compose(text, yaml.CSafeLoader)
     assert isinstance(root, yaml.MappingNode)
     return list(_walk(root, "", text.splitlines()))
 
@@ -63,11 +63,7 @@ def _walk(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Val
             yield Value(path, "", sentence)
             yield from _walk(value, f"{path}.", lines)
         else:
-            yield Value(path, json.dumps(_plain(value)), sentence)
-
-
-def _plain(node: yaml.Node) -> Any:
-    return yaml.safe_load(yaml.serialize(node))
+            yield Value(path, json.dumps(plain(value)), sentence)
 
 
 def values_table(values: list[Value]) -> str:
@@ -97,7 +93,7 @@ def rendered_objects(values: dict[str, Any], *, release: str = "tandem") -> list
         document
         for path, text in texts.items()
         if path.endswith(".yaml")
-        for document in yaml.safe_load_all(text)
+        for document in yaml.load_all(text, yaml.CSafeLoader)
         if document and "helm.sh/hook" not in document["metadata"].get("annotations", {})
     )
     return sorted(documents, key=lambda it: (it["kind"], it["metadata"]["name"]))

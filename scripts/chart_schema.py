@@ -18,8 +18,8 @@ PLAIN_TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", 
 
 def schema(values: str, shapes: str) -> dict[str, Any]:
     """The schema of these two texts. Raises ValueError for a value that needs a `# schema:` line and has none."""
-    definitions = {name: _references(shape) for name, shape in yaml.safe_load(shapes).items()}
-    root = yaml.compose(values)
+    definitions = {name: _references(shape) for name, shape in yaml.load(shapes, yaml.CSafeLoader).items()}
+    root = yaml.compose(values, yaml.CSafeLoader)
     assert isinstance(root, yaml.MappingNode)
     properties = _members(root, "", values.splitlines(), definitions)
     properties["global"] = {"type": "object", "description": "Helm itself hands this to every chart."}
@@ -43,10 +43,15 @@ def comment_above(line: int, lines: list[str]) -> tuple[str, dict[str, Any] | st
             break
         words = text.strip().removeprefix("#").strip()
         if words.startswith(SCHEMA_LINE):
-            said = yaml.safe_load(words.removeprefix(SCHEMA_LINE))
+            said = yaml.load(words.removeprefix(SCHEMA_LINE), yaml.CSafeLoader)
         else:
             sentences.insert(0, words)
     return " ".join(sentences), said
+
+
+def plain(node: yaml.Node) -> Any:
+    """The value that a node writes down."""
+    return yaml.constructor.SafeConstructor().construct_document(node)
 
 
 def is_group(node: yaml.Node, lines: list[str]) -> bool:
@@ -74,7 +79,7 @@ def _needed(node: yaml.MappingNode, lines: list[str], definitions: dict[str, Any
         said = comment_above(key.start_mark.line, lines)[1] if not node.flow_style else None
         if isinstance(value, yaml.ScalarNode):
             may_be_null = isinstance(said, dict) and "null" in said.get("type", "")
-            if not may_be_null and yaml.safe_load(yaml.serialize(value)) not in (None, ""):
+            if not may_be_null and plain(value) not in (None, ""):
                 required.append(key.value)
             continue
         shape = definitions.get(said.removeprefix("$"), {}) if isinstance(said, str) else {}
@@ -115,7 +120,7 @@ def _of_value(
             return group
         definitions[defines] = group
         return {"$ref": f"#/definitions/{defines}"}
-    kind = PLAIN_TYPES.get(type(yaml.safe_load(yaml.serialize(node))))
+    kind = PLAIN_TYPES.get(type(plain(node)))
     if kind is None:
         raise ValueError(
             f"values.yaml: {path} needs a line `# schema:`, because its default does not say what it may be"

@@ -24,6 +24,11 @@ READS_KUBERNETES = (
 )  # the only pods with a token, beside gateways that follow a ConfigMap
 
 
+def linted(shapes: Iterable[str], *quick: str) -> list[object]:
+    """Shapes as parameters of `helm lint`, which costs as much as four renderings; each is rendered and validated elsewhere."""
+    return [pytest.param(name, marks=[] if name in quick else [pytest.mark.thorough]) for name in shapes]
+
+
 def lacks(refusal: str, names: Names) -> list[str]:
     said = " ".join(refusal.split())
     return [name for name in ([names] if isinstance(names, str) else names) if " ".join(name.split()) not in said]

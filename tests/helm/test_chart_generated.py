@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -24,11 +22,8 @@ def script() -> ModuleType:
     return chart_script
 
 
-def test_the_table_and_the_plain_rendering_are_fresh() -> None:
-    check = subprocess.run(
-        [sys.executable, "-m", "scripts.chart", "check"], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert check.returncode == 0, check.stderr
+def test_the_table_and_the_plain_rendering_are_fresh(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["check"]) == 0, capsys.readouterr().err
 
 
 def test_a_stale_missing_or_stray_file_is_named(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import patch
 
+from tests.command import tandem
 from tests.helm.conftest import ROOT, Object
 
 IN_THE_GATEWAYS_IMAGE = "/opt/tandem/model_repo"
@@ -25,14 +26,15 @@ def run_init_containers(pod: Object, models: Path, secret: Mapping[str, str] | N
 
 
 def run(container: Object, models: Path, secret: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """With the variables that the pod would have and no others: there is no home to keep settings in."""
+    """With the variables that the pod would have and no others: there is no home to keep settings in. `tandem` runs in this process."""
     command = [_here(word, models) for word in container["command"]]
-    if command[0] == "tandem":
-        command = [sys.executable, "-m", "serving", *command[1:]]
     variables = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
     if "envFrom" in container:
         variables |= secret
     variables |= {it["name"]: it["value"] for it in container.get("env", [])}
+    if command[0] == "tandem":
+        with patch.dict(os.environ, variables, clear=True):
+            return tandem(*command[1:])
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
 
 

@@ -114,7 +114,7 @@ def test_a_service_stands_for_the_tritons_of_one_pool_and_for_nothing_else(shape
         assert sum(selector.items() <= labels.items() for labels in pods) == 1, service["metadata"]["name"]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", checks.linted(SHAPES, "everything of a pool"))
 def test_helm_lint_finds_nothing(shape: str) -> None:
     # Guards are not asked in `helm lint`; test_models.py does.
     report = helm_python.lint(

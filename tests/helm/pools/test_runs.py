@@ -17,6 +17,7 @@ import pytest
 
 from serving.cli import cli
 from serving.ports import free_ports
+from tests.command import tandem
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.listening import wait_for
@@ -195,8 +196,8 @@ def test_what_follows_a_bucket_takes_what_is_new_and_leaves_what_is_broken(
     }
     spec = pod(render, values)
     (mirror,) = [it for it in spec["containers"] if it["name"] == "mirror-models"]
-    tandem = f"{sys.executable} -m serving"
-    script = mirror["command"][2].replace("exec tandem", f"exec {tandem}").replace(" /models", f" {volume} --once")
+    program = f"{sys.executable} -m serving"
+    script = mirror["command"][2].replace("exec tandem", f"exec {program}").replace(" /models", f" {volume} --once")
     once = {**mirror, "command": [*mirror["command"][:2], script, *mirror["command"][3:]]}
     copy, _, verify = spec["initContainers"]
     with served(bucket) as secret:
@@ -226,8 +227,6 @@ def test_without_a_card_the_slim_gpu_triton_ends_and_says_so(render: Render, tmp
     http, grpc, metrics = (str(port) for port in free_ports(3))
     here = {"--host": "127.0.0.1", "--http-port": http, "--grpc-port": grpc, "--metrics-port": metrics}
     words = [f"{name}={here.get(name, value)}" for name, _, value in (word.partition("=") for word in words[2:])]
-    done = subprocess.run(
-        [sys.executable, "-m", "serving", "triton", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = tandem("triton", *words)
     assert done.returncode == 2
     assert "no NVIDIA card" in done.stderr
