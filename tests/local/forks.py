@@ -1,6 +1,6 @@
 """Programs as forks of a process that has imported them: half a second of CPU less for each of the many gateways that tests start.
 
-For `tandem up`, `tandem gateway`, `tandem triton` and `serve.py`. How a command line starts is tested elsewhere, by programs that are started as users start them.
+For `tandem up`, `tandem gateway`, `tandem triton`, `tandem cluster …` and `serve.py`. How a command line starts is tested elsewhere, by programs that are started as users start them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VERBS = {"gateway", "triton", "up"}
+VERBS = {"cluster", "gateway", "triton", "up"}
 PID_BYTES = 16  # as it is told, so that an exit code that comes at once is not read with it
 
 
@@ -107,6 +107,8 @@ def _serve(requests: socket.socket) -> None:
     import serving.local.triton
     import serving.local.up  # noqa: F401
 
+    # `kubernetes`, which a scaler imports for a kubeconfig, brings what compiles a grammar of IRIs for two seconds (tests/conftest.py).
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for those who wait
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends when it is not asked any more

@@ -35,13 +35,19 @@ LIMIT_S = 150.0  # for whatever must happen; the machine may be busy
 NUM_LAST = 40  # lines of a log that a failure tells
 
 
-def wait_until(happened: Callable[[], Any], what: str, limit_s: float = LIMIT_S, seen: Callable[[], str] = str) -> Any:
-    """The first true answer. `seen` is told where none comes in time."""
+def wait_until(
+    happened: Callable[[], Any],
+    what: str,
+    limit_s: float = LIMIT_S,
+    seen: Callable[[], str] = str,
+    every_s: float = 0.01,
+) -> Any:
+    """The first true answer. `seen` is told where none comes in time. `every_s`: longer where a question costs a server milliseconds."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if answer := happened():
             return answer
-        time.sleep(0.01)
+        time.sleep(every_s)
     raise AssertionError(f"not within {limit_s} s: {what}\n{seen()}")
 
 

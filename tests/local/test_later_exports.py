@@ -26,6 +26,7 @@ from tests.local.repository import BROKEN, digits_of_other_labels, publish_digit
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 SAMPLE = (ROOT / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
+eventually = partial(wait_until, every_s=0.1)  # an inference or two each time
 DIGITS = (ROOT / "model_repo" / "digits-fp32" / "1" / "model.onnx").read_bytes()
 
 
@@ -99,15 +100,15 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 def test_a_new_model_a_new_variant_and_a_new_version_are_taken_by_themselves(up: Up) -> None:
     publish_digits(up.repository, "late", precisions=["fp32"])
-    wait_until(lambda: up.digest("late") == up.exported("late-fp32"), "a new model answers")
+    eventually(lambda: up.digest("late") == up.exported("late-fp32"), "a new model answers")
     publish_digits(up.repository, precisions=["int8"])
-    wait_until(lambda: up.digest("digits-int8"), "a new variant answers")
+    eventually(lambda: up.digest("digits-int8"), "a new variant answers")
     publish_digits(up.repository, precisions=["fp32"], version=2, model_file=another(2))
-    wait_until(lambda: up.digest("digits-fp32") == up.exported("digits-fp32"), "the new version answers")
+    eventually(lambda: up.digest("digits-fp32") == up.exported("digits-fp32"), "the new version answers")
     # INT8 is of version 1 still, and a start would not load it either.
-    wait_until(lambda: up.digest("digits-int8") is None, "the variant of the old version is unloaded")
+    eventually(lambda: up.digest("digits-int8") is None, "the variant of the old version is unloaded")
     publish_digits(up.repository, precisions=["int8"], version=2)
-    wait_until(lambda: up.digest("digits-int8"), "it is back with its model's version")
+    eventually(lambda: up.digest("digits-int8"), "it is back with its model's version")
     up.program.wait_for("served: late-fp32")
 
 
@@ -134,7 +135,7 @@ def test_a_new_version_that_does_not_load_leaves_the_old_one_serving_and_is_told
     status, told = up.load("kept")
     assert (status, "Protobuf parsing failed" in told["error"]) == (500, True)
     publish_digits(up.repository, "kept", precisions=["fp32"], version=3, model_file=another(4))
-    wait_until(lambda: up.digest("kept") == up.exported("kept-fp32"), "what was mended is taken")
+    eventually(lambda: up.digest("kept") == up.exported("kept-fp32"), "what was mended is taken")
 
 
 def test_a_version_whose_answers_are_off_here_answers_nobody_and_the_old_one_goes_on(up: Up) -> None:
@@ -162,24 +163,24 @@ def test_a_version_whose_answers_are_off_here_answers_nobody_and_the_old_one_goe
     assert up.ask("/v2/health/ready")[0] == 200
     killed = tritons(up)
     os.kill(max(killed), signal.SIGKILL)
-    wait_until(lambda: tritons(up) - killed, "there is a new one")
-    back = {name: wait_until(partial(up.digest, f"judged-{name}"), "it answers") for name in before}
+    eventually(lambda: tritons(up) - killed, "there is a new one")
+    back = {name: eventually(partial(up.digest, f"judged-{name}"), "it answers") for name in before}
     assert back == before  # by its own files, which are kept beside the newer ones
     publish_digits(up.repository, "judged", precisions=["fp32"], version=2, model_file=another(6))
-    wait_until(lambda: up.digest("judged-fp32") == up.exported("judged-fp32"), "it is put right")
-    wait_until(lambda: up.digest("judged-int8") == up.exported("judged-int8"), "and so is what is judged beside it")
+    eventually(lambda: up.digest("judged-fp32") == up.exported("judged-fp32"), "it is put right")
+    eventually(lambda: up.digest("judged-int8") == up.exported("judged-int8"), "and so is what is judged beside it")
     publish_digits(up.repository, "judged", precisions=["fp32"], version=3, model_file=another(7))
     publish_digits(up.repository, "judged", precisions=["int8"], version=3, model_file=digits_of_other_labels())
-    wait_until(lambda: up.digest("judged-fp32") == up.exported("judged-fp32"), "FP32 of the third version is served")
-    wait_until(lambda: up.digest("judged-int8") is None, "INT8 is neither of the third nor of the second")
+    eventually(lambda: up.digest("judged-fp32") == up.exported("judged-fp32"), "FP32 of the third version is served")
+    eventually(lambda: up.digest("judged-int8") is None, "INT8 is neither of the third nor of the second")
 
 
 def test_what_is_taken_out_of_the_repository_is_unloaded_and_forgotten(up: Up) -> None:
     publish_digits(up.repository, "short", precisions=["fp32"])
     assert up.load("short") == (200, {})
     shutil.rmtree(up.repository / "short-fp32")
-    wait_until(lambda: up.ask("/v2/models/short/infer", SAMPLE)[0] == 404, "nobody knows it any more")
-    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
+    eventually(lambda: up.ask("/v2/models/short/infer", SAMPLE)[0] == 404, "nobody knows it any more")
+    eventually(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
 @pytest.mark.thorough
@@ -189,7 +190,7 @@ def test_what_no_triton_loads_is_missed_until_its_folder_is_removed(up: Up) -> N
     assert up.ask("/v2/health/ready")[0] == 503
     shutil.rmtree(up.repository / "never-fp32")
     up.program.wait_for("no longer served: never-fp32: in no repository any more")
-    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
+    eventually(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
 def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up) -> None:
@@ -201,8 +202,8 @@ def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up)
     assert (status, "record of digits-fp32" in told["error"]) == (503, True)
     assert up.ask("/v2/health/ready")[0] == 503
     shutil.rmtree(up.repository / "copied-fp32")
-    wait_until(lambda: up.ask("/v2/models/copied/infer", SAMPLE)[0] == 404, "nobody knows it any more")
-    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
+    eventually(lambda: up.ask("/v2/models/copied/infer", SAMPLE)[0] == 404, "nobody knows it any more")
+    eventually(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
 @pytest.mark.thorough
@@ -213,8 +214,8 @@ def test_what_is_copied_file_by_file_is_served_once_it_is_whole(up: Up) -> None:
     shutil.copy2(side / "slow-fp32" / "tandem.json", up.repository / "slow-fp32")
     up.program.wait_for("not served: slow-fp32: ")
     shutil.copytree(side / "slow-fp32", up.repository / "slow-fp32", dirs_exist_ok=True)
-    wait_until(lambda: up.digest("slow") == up.exported("slow-fp32"), "it is whole")
-    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")
+    eventually(lambda: up.digest("slow") == up.exported("slow-fp32"), "it is whole")
+    eventually(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")
 
 
 def test_what_no_gate_has_passed_and_what_changed_after_it_is_not_taken(up: Up) -> None:
@@ -241,5 +242,5 @@ def test_a_repository_that_is_emptied_is_served_no_more_and_filled_again_it_is(u
             shutil.rmtree(folder)
     up.program.wait_for("no longer served: digits-fp32: in no repository any more")
     publish_digits(up.repository, precisions=["fp32"])
-    wait_until(lambda: up.digest("digits"), "it is back")
-    wait_until(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")
+    eventually(lambda: up.digest("digits"), "it is back")
+    eventually(lambda: up.ask("/v2/health/ready")[0] == 200, "nothing is missing")

@@ -53,7 +53,7 @@ def test_the_bill_is_what_the_scaler_spent_with_its_cold_servers(
             except OSError:
                 return 0.0
 
-        wait_until(lambda: spent() > 1.0, "two servers for five seconds at 0.1 a second each", 60)
+        wait_until(lambda: spent() > 1.0, "two servers for five seconds at 0.1 a second each", 60, every_s=0.2)
         for _ in range(5):
             assert gateway.infer(SAMPLE).status == 200
         last = wait_until(spent, "it tells its books")

@@ -93,7 +93,9 @@ def test_every_shape_is_safe_and_adds_up(shape: str, render: Render) -> None:
         check(it)
 
 
-@pytest.mark.parametrize("shape", checks.linted(["an Ingress", "routes", "a bucket", "everything else"], "everything else"))
+@pytest.mark.parametrize(
+    "shape", checks.linted(["an Ingress", "routes", "a bucket", "everything else"], "everything else")
+)
 def test_helm_lint_finds_nothing(shape: str) -> None:
     report = helm_python.lint(ROOT / "helm" / "tandem", accepted(SHAPES[shape]), strict=True, kube_version="v1.30.0")
     worse_than_info = [message for message in report["messages"] if message["severity"] > 1]

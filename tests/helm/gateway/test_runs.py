@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import http.client
-import subprocess
-import sys
-import time
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +18,8 @@ import pytest
 from serving.keys.changes import add
 from serving.ports import free_ports
 from tests.helm.conftest import ROOT, Object, Render
-from tests.helm.listening import START_S, wait_for
 from tests.helm.wrong_values.gateway import KEYS
+from tests.local.harness import TANDEM, Program, wait_until
 
 pytestmark = pytest.mark.slow  # starts processes: not in `make check`
 NOWHERE = 'version: 1\npools: {cpu: {urls: ["http://127.0.0.1:9"], device: cpu}}\n'  # nothing listens there
@@ -29,7 +27,7 @@ LISTENERS = ("--port", "--grpc-port", "--admin-port")
 
 
 @contextlib.contextmanager
-def running(container: Object, replaced: dict[str, str]) -> Iterator[dict[str, int]]:
+def running(container: Object, replaced: dict[str, str], log: Path) -> Iterator[dict[str, int]]:
     """The container's command as a process here. Gives the ports that it listens on, by option."""
     ports = dict(zip(LISTENERS, free_ports(3), strict=True))
     replaced = {
@@ -39,15 +37,26 @@ def running(container: Object, replaced: dict[str, str]) -> Iterator[dict[str, i
     }
     words = [word.partition("=") for word in container["command"][1:]]
     arguments = [f"{name}={replaced.get(name, value)}" if eq else name for name, eq, value in words]
-    process = subprocess.Popen([sys.executable, "-m", "serving", *arguments], stderr=subprocess.PIPE, text=True)
+    program = Program([*TANDEM, *arguments], log)
     try:
         asked = [name for name in LISTENERS if name in {name for name, _, _ in words}]
         for name in asked:
-            wait_for(ports[name], process)
+            listens(ports[name], program)
         yield {name: ports[name] for name in asked}
     finally:
-        process.terminate()
-        process.communicate(timeout=60)
+        program.end()
+
+
+def listens(port: int, program: Program) -> None:
+    """Returns when somebody does on this port of loopback."""
+
+    def does() -> bool:
+        assert program.process.poll() is None, program.account
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+
+    wait_until(does, f"somebody listens on {port}", seen=lambda: program.account)
 
 
 def status(port: int, path: str, key: str = "") -> int:
@@ -101,7 +110,9 @@ def with_keys(render: Render, tmp_path_factory: pytest.TempPathFactory) -> Itera
     secret = Secret(folder / "keys")
     keys = {scope: secret.new_key(scope) for scope in ("infer", "metrics", "admin")}
     container = render(KEYS).container("tandem-gateway")
-    with running(container, {"--config": str(folder / "tandem.yaml"), "--keys": str(secret.file)}) as ports:
+    with running(
+        container, {"--config": str(folder / "tandem.yaml"), "--keys": str(secret.file)}, folder / "log"
+    ) as ports:
         yield Running(container, ports, secret, keys)
 
 
@@ -163,10 +174,7 @@ def test_grpc_is_spoken_on_its_port_and_wants_a_key_too(with_keys: Running) -> N
 
 def test_a_changed_secret_counts_without_a_restart(with_keys: Running) -> None:
     key = with_keys.secret.new_key("infer")
-    give_up = time.monotonic() + START_S
-    while (answer := status(with_keys.http, "/v2", key)) != 200 and time.monotonic() < give_up:
-        time.sleep(0.1)
-    assert answer == 200
+    wait_until(lambda: status(with_keys.http, "/v2", key) == 200, "the new key counts")
     assert status(with_keys.http, "/v2", with_keys.keys["infer"]) == 200
 
 
@@ -174,7 +182,7 @@ def test_with_http_alone_nothing_else_listens(render: Render, tmp_path: Path) ->
     off = {name: {"enabled": False} for name in ("grpc", "admin", "preprocessing")}
     container = render({"gateway": off}).container("tandem-gateway")
     (tmp_path / "tandem.yaml").write_text(NOWHERE)
-    with running(container, {"--config": str(tmp_path / "tandem.yaml")}) as ports:
+    with running(container, {"--config": str(tmp_path / "tandem.yaml")}, tmp_path / "log") as ports:
         assert [*ports] == ["--port"]
         assert status(ports["--port"], container["readinessProbe"]["httpGet"]["path"]) == 503
         assert status(ports["--port"], "/v2") == 200

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,27 +18,26 @@ import pytest
 
 from serving.ports import free_ports
 from tests.helm.conftest import Object, Render
-from tests.helm.gateway.test_runs import Secret, running, status, wait_for
-from tests.local.harness import wait_until
+from tests.helm.gateway.test_runs import Secret, listens, running, status
+from tests.local.harness import TANDEM, Program, wait_until
 
 pytestmark = pytest.mark.slow  # starts processes: not in `make check`
 KEYS: Object = {"existingSecret": "keys", "insecureNoAuth": False, "client": {"existingSecret": "own"}}
 
 
 @contextlib.contextmanager
-def scaler(container: Object, replaced: dict[str, str]) -> Iterator[int]:
+def scaler(container: Object, replaced: dict[str, str], log: Path) -> Iterator[int]:
     """Gives the port of its pages."""
     http, grpc = free_ports(2)
     replaced = {**replaced, "--host": "127.0.0.1", "--port": str(http), "--grpc-port": str(grpc)}
     words = [word.partition("=") for word in container["command"][1:]]
     arguments = [f"{name}={replaced.get(name, value)}" if eq else name for name, eq, value in words]
-    process = subprocess.Popen([sys.executable, "-m", "serving", *arguments], stderr=subprocess.PIPE, text=True)
+    program = Program([*TANDEM, *arguments], log)
     try:
-        wait_for(grpc, process)
+        listens(grpc, program)
         yield http
     finally:
-        process.terminate()
-        process.communicate(timeout=60)
+        program.end()
 
 
 def page(port: int) -> dict[str, Any]:
@@ -59,10 +56,11 @@ def test_it_hears_a_gateway_with_its_key_and_is_alive_before_it_is_ready(render:
     key = tmp_path / "api-key"
     key.write_text(secret.new_key("metrics"))
     gateway = {"--config": str(config), "--host": "127.0.0.1", "--admin-host": "127.0.0.1", "--keys": str(secret.file)}
-    with running(made.container("tandem-gateway"), gateway) as ports:
+    with running(made.container("tandem-gateway"), gateway, tmp_path / "gateway.log") as ports:
         gateways = f"http://127.0.0.1:{ports['--admin-port']}"
         container = made.container("tandem-scaler")
-        with scaler(container, {"--config": str(config), "--gateways": gateways, "--key-file": str(key)}) as port:
+        options = {"--config": str(config), "--gateways": gateways, "--key-file": str(key)}
+        with scaler(container, options, tmp_path / "scaler.log") as port:
             (heard,) = wait_until(lambda: page(port)["gateways"].values(), "the gateway is asked")
             assert heard["problem"] == ""
             assert heard["heard_s_ago"] is not None

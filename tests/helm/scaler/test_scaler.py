@@ -142,7 +142,8 @@ CHANGED: dict[str, Any] = {
 }
 ELSEWHERE = {"extraVolumes", "warmNodes"}  # they need a mount (test_pod_extras.py), or pools
 # What test_pod_extras.py finds in the scaler's pod, and what the next test finds in its decisions.
-TWICE = "env envFrom initContainers extraContainers extraVolumeMounts schedulerName podAnnotations rules quotas".split()
+TWICE = {"env", "envFrom", "initContainers", "extraContainers", "extraVolumeMounts", "schedulerName"}
+TWICE |= {"podAnnotations", "rules", "quotas"}
 
 
 def test_every_value_of_the_scaler_is_changed() -> None:
