@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from tests.import_statements import import_statements
+
 ROOT = Path(__file__).parents[1]
 # From the top down; a room imports only what stands below it.
 ROOMS = [
@@ -112,15 +116,24 @@ TO_PART = {
 def imports(path: Path) -> tuple[str, ...]:
     """Every name that a file imports, wherever it does: a module, or `module.name` where that is a module of ours."""
     names = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             names += [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: imports are absolute"
             module = node.module or ""
             parts = {f"{module}.{name.name}" for name in node.names} & MODULES.keys()
             names += [*parts, *([] if len(parts) == len(node.names) else [module])]
     return tuple(names)
+
+
+@pytest.mark.thorough
+def test_the_imports_that_are_found_are_those_that_a_parser_finds() -> None:
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text))
+        parsed = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert sorted(map(ast.unparse, import_statements(text))) == sorted(parsed), path
 
 
 def place(path: Path) -> str:

@@ -17,9 +17,9 @@ import subprocess
 import tarfile
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import IO, ClassVar
 
 import pytest
 
@@ -27,7 +27,7 @@ from serving.errors import EnvironmentFault, UserError
 from serving.export import mirror
 from serving.export.mirror import Mirror, followed, source_at
 from serving.ports import free_ports
-from serving.repository import Repository
+from serving.repository import Repository, file_digest
 from tests.local.harness import Program, wait_until
 from tests.local.repository import publish_digits
 
@@ -45,13 +45,53 @@ def there(tmp_path: Path) -> Path:
     return tmp_path / "there"
 
 
-@pytest.fixture
-def follow(there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+class Folder:
+    """Reads a folder as rclone does, in this process: each start of rclone takes a tenth of a second of a processor."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._paths = root, frozenset[str]()
+
+    def stamps(self) -> dict[str, str]:
+        if not self._root.is_dir():
+            raise EnvironmentFault("directory not found")
+        digests = {
+            it.relative_to(self._root).as_posix(): file_digest(it) for it in self._root.rglob("*") if it.is_file()
+        }
+        self._paths = frozenset(digests)
+        found: dict[str, list[tuple[str, str]]] = {}
+        for path, digest in sorted(digests.items()):
+            folder, _, rest = path.partition("/")
+            if rest:
+                found.setdefault(folder, []).append((rest, digest))
+        return {folder: json.dumps(own) for folder, own in found.items()}
+
+    @contextlib.contextmanager
+    def stream(self, path: str) -> Iterator[IO[bytes]]:
+        if path not in self._paths:
+            raise FileNotFoundError(path)
+        with (self._root / path).open("rb") as stream:
+            yield stream
+
+    def copy(self, paths: Sequence[str], folder: Path) -> None:
+        for path in self._paths.intersection(paths):
+            shutil.copyfile(self._root / path, folder / path)
+
+
+# With THOROUGH=1 every test that follows a place does so by rclone too.
+@pytest.fixture(params=["a folder", pytest.param("rclone", marks=[pytest.mark.thorough, needs_rclone])])
+def follow(request: pytest.FixtureRequest, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     """Of `there` as rclone's remote `models`. An rclone lives for a moment: looking for garbage would be a quarter of what it takes."""
     monkeypatch.setenv("GOGC", "off")
     monkeypatch.setenv("RCLONE_CONFIG_MODELS_TYPE", "alias")
     monkeypatch.setenv("RCLONE_CONFIG_MODELS_REMOTE", str(there))
+    if request.param == "a folder":
+        monkeypatch.setattr(mirror, "source_at", lambda *_: Folder(there))
     return Mirror("rclone://models", tmp_path / "here", lambda _: None)
+
+
+def by_rclone(test: Callable[..., None]) -> Callable[..., None]:
+    """By rclone alone, in every run."""
+    return needs_rclone(pytest.mark.parametrize("follow", ["rclone"], indirect=True)(test))
 
 
 def versions(follow: Mirror) -> dict[str, int]:
@@ -75,7 +115,7 @@ def break_file(there: Path, name: str) -> None:
     model.with_suffix(".was").unlink()
 
 
-@needs_rclone
+@by_rclone
 def test_what_appears_is_taken_what_changed_too_and_what_was_removed_goes(follow: Mirror, there: Path) -> None:
     state = follow.sync()
     assert (state.problem, state.refused, versions(follow)) == (None, {}, {FP32: 1, INT8: 1})
@@ -91,7 +131,6 @@ def test_what_appears_is_taken_what_changed_too_and_what_was_removed_goes(follow
     assert not list(follow.repository.glob(f"{mirror.STAGE}*"))
 
 
-@needs_rclone
 @pytest.mark.parametrize("bad", [FP32, pytest.param(INT8, marks=pytest.mark.thorough)])
 def test_what_is_broken_is_told_and_keeps_its_model_as_it_was_until_it_is_put_right(
     follow: Mirror, there: Path, bad: str
@@ -109,7 +148,6 @@ def test_what_is_broken_is_told_and_keeps_its_model_as_it_was_until_it_is_put_ri
     assert (follow.sync().refused, versions(follow)) == ({}, {FP32: 2, INT8: 2, "other-fp32": 1})
 
 
-@needs_rclone
 def test_what_is_there_in_part_is_taken_once_it_is_whole(follow: Mirror, there: Path, tmp_path: Path) -> None:
     publish_bare(tmp_path / "side", "late", precisions=["fp32"])
     follow.sync()
@@ -120,7 +158,6 @@ def test_what_is_there_in_part_is_taken_once_it_is_whole(follow: Mirror, there: 
     assert (follow.sync().refused, versions(follow)["late-fp32"]) == ({}, 1)
 
 
-@needs_rclone
 @pytest.mark.parametrize("is_record_first", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_who_looks_in_the_middle_of_an_upload_has_the_version_before_or_the_new_one_whole(
     follow: Mirror, there: Path, tmp_path: Path, is_record_first: bool
@@ -148,7 +185,6 @@ def test_who_looks_in_the_middle_of_an_upload_has_the_version_before_or_the_new_
     assert is_record_first or seen[-2] == 1
 
 
-@needs_rclone
 @pytest.mark.parametrize(
     "what", [pytest.param("no JSON", marks=pytest.mark.thorough), "another's", "none", "a precision"]
 )
@@ -164,7 +200,7 @@ def test_without_a_record_of_its_own_nothing_is_taken(follow: Mirror, there: Pat
     assert (set(follow.sync().refused), versions(follow)) == ({"stray-fp32"}, {FP32: 1, INT8: 1})
 
 
-@needs_rclone
+@by_rclone
 def test_a_source_that_is_away_or_empty_takes_nothing_away(follow: Mirror, there: Path) -> None:
     follow.sync()
     there.rename(there.with_name("gone"))
@@ -179,7 +215,6 @@ def test_a_source_that_is_away_or_empty_takes_nothing_away(follow: Mirror, there
     assert follow.sync().problem is None
 
 
-@needs_rclone
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_what_is_wrong_with_a_source_that_nothing_was_taken_of_is_told_once(
     is_broken: bool, follow: Mirror, there: Path, tmp_path: Path
@@ -195,7 +230,6 @@ def test_what_is_wrong_with_a_source_that_nothing_was_taken_of_is_told_once(
     del follow
 
 
-@needs_rclone
 def test_of_earlier_versions_as_many_are_kept_as_are_asked_for(follow: Mirror, there: Path, tmp_path: Path) -> None:
     for version in (1, 2, 3):
         publish_bare(there, precisions=["fp32"], version=version, num_kept=3)
@@ -213,7 +247,6 @@ def test_of_earlier_versions_as_many_are_kept_as_are_asked_for(follow: Mirror, t
         Repository(places[3]).variant(FP32).verify()
 
 
-@needs_rclone
 def test_a_copy_that_was_killed_is_cleared_away(follow: Mirror, there: Path) -> None:
     follow.sync()
     (follow.repository / mirror.STAGE / FP32).mkdir(parents=True)
@@ -223,7 +256,6 @@ def test_a_copy_that_was_killed_is_cleared_away(follow: Mirror, there: Path) -> 
     assert (follow.sync().problem, versions(follow)) == (None, {FP32: 2, INT8: 2})
 
 
-@needs_rclone
 def test_what_a_killed_copy_had_linked_is_never_written_to(follow: Mirror, there: Path) -> None:
     follow.sync()
     staged = follow.repository / mirror.STAGE / FP32 / "1"
@@ -235,14 +267,12 @@ def test_what_a_killed_copy_had_linked_is_never_written_to(follow: Mirror, there
     assert (follow.sync().refused, versions(follow)) == ({}, {FP32: 2, INT8: 2})
 
 
-@needs_rclone
 def test_models_that_were_exported_into_the_folder_are_not_replaced(follow: Mirror) -> None:
     publish_bare(follow.repository, version=3)
     assert "choose another folder" in str(follow.sync().problem)
     assert versions(follow) == {FP32: 3, INT8: 3}
 
 
-@needs_rclone
 @pytest.mark.parametrize("path", ["1/model.onnx/x", "."])
 def test_a_record_of_files_that_cannot_be_keeps_out_its_own_model_alone(follow: Mirror, there: Path, path: str) -> None:
     publish_bare(there, "bad", precisions=["fp32"])
@@ -253,7 +283,6 @@ def test_a_record_of_files_that_cannot_be_keeps_out_its_own_model_alone(follow: 
     assert (set(follow.sync().refused), versions(follow)) == ({"bad-fp32"}, {FP32: 1, INT8: 1})
 
 
-@needs_rclone
 def test_a_record_without_an_end_is_not_read(follow: Mirror, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (there / "huge-fp32").mkdir()
     shutil.copy(there / FP32 / "tandem.json", there / "huge-fp32")
@@ -261,7 +290,6 @@ def test_a_record_without_an_end_is_not_read(follow: Mirror, there: Path, monkey
     assert "MB or more" in follow.sync().refused["huge-fp32"]
 
 
-@needs_rclone
 def test_a_folder_that_is_somebody_elses_is_left_alone(follow: Mirror, tmp_path: Path) -> None:
     (follow.repository / FP32).mkdir(parents=True)
     (follow.repository / FP32 / "thesis.txt").write_text("the only copy")
@@ -427,7 +455,7 @@ def push(registry: str, tag: str, layers: list[bytes], folder: Path) -> str:
 
 
 @needs_registry
-@pytest.mark.parametrize("inside", ["", "model_repo/"])
+@pytest.mark.parametrize("inside", [pytest.param("", marks=pytest.mark.thorough), "model_repo/"])
 def test_an_artifact_is_taken_and_what_its_tag_means_next(
     registry: str, there: Path, tmp_path: Path, inside: str
 ) -> None:
@@ -488,10 +516,21 @@ def is_no_deflate(packed: bytes) -> bool:
     return False
 
 
-@needs_registry
-def test_a_layer_that_is_damaged_in_its_middle_is_told(registry: str, there: Path, tmp_path: Path) -> None:
+def damaged() -> bytes:
     good = layer({"digits-fp32/1/model.onnx": random.Random(1).randbytes(100_000).hex().encode()})
     middle = len(good) // 2
     ends = (good[:middle] + random.Random(seed).randbytes(400) + good[middle + 400 :] for seed in range(1000))
-    place = push(registry, "damaged", [next(it for it in ends if is_no_deflate(it))], tmp_path / "oci")
+    return next(it for it in ends if is_no_deflate(it))
+
+
+def test_a_layer_that_is_damaged_in_its_middle_is_told(tmp_path: Path) -> None:
+    (tmp_path / "layer").write_bytes(damaged())
+    with pytest.raises(EnvironmentFault, match=r"no tar or tar\.gz"):
+        mirror.unpack(tmp_path / "layer", tmp_path / "tree")
+
+
+@needs_registry
+@pytest.mark.thorough
+def test_a_damaged_layer_of_a_registry_is_told(registry: str, tmp_path: Path) -> None:
+    place = push(registry, "damaged", [damaged()], tmp_path / "oci")
     assert "no tar or tar.gz" in str(Mirror(place, tmp_path / "here", lambda _: None).sync().problem)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+from tests.import_statements import import_statements, without_types
 
 from .pods import ROOT
 
@@ -64,19 +66,13 @@ def file_of(module: str) -> Path | None:
 @cache
 def imported(path: Path) -> frozenset[str]:
     """Everything that a file imports, at once or later, but for types only."""
-    return frozenset(_names(ast.parse(path.read_text()), path))
-
-
-def _names(tree: ast.AST, path: Path) -> Iterator[str]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
+    names = set[str]()
+    for node in import_statements(without_types(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-        yield from _names(node, path)
+            names |= {name.name for name in node.names}
+        elif node.module:
+            names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return frozenset(names)
 
 
 def reached(*starts: str) -> set[str]:
