@@ -121,8 +121,8 @@ print(json.dumps(seen))
 @pytest.mark.parametrize(
     ("what", "every"),
     [
-        ("swapping", 3),
-        ("removing", 3),
+        ("swapping", 8),
+        ("removing", 8),
         *(pytest.param(what, 1, marks=pytest.mark.thorough) for what in ("swapping", "without the swap", "removing")),
     ],
 )

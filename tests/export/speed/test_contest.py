@@ -185,7 +185,10 @@ def test_a_batch_size_that_would_take_too_long_is_not_tried(here: EnginePython, 
 
 @pytest.mark.parametrize(
     ("seconds", "max_seconds"),
-    [(0.1, 0.5), (50.0, 0.5), *(pytest.param(seconds, 2.0, marks=pytest.mark.thorough) for seconds in (0.1, 50.0))],
+    [
+        (50.0, 0.5),
+        *(pytest.param(*how, marks=pytest.mark.thorough) for how in ((0.1, 0.5), (0.1, 2.0), (50.0, 2.0))),
+    ],
 )
 def test_a_batch_size_without_a_speed_is_told_and_the_time_is_kept(
     here: EnginePython, fp32_file: Path, seconds: float, max_seconds: float

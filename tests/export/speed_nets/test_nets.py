@@ -10,15 +10,16 @@ import onnx
 import pytest
 
 from serving.errors import UserError
+from serving.export import speed_nets
 from serving.export.exported_model import SourceOptions
-from serving.export.speed_nets import NETS, load, mlp
+from serving.export.speed_nets import NETS, bert, load, mlp
 from serving.export.speed_nets.graph import run
 from tests.export.speed_nets.conftest import Made, num_parameters
 
 pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
 
 SMALL = [name for name in NETS if name != "bert-base"]
-BIG = ("efficientnet-b2", "resnet50")  # seconds each
+BIG = ("efficientnet-b2", "resnet50", "mlp")  # seconds each
 BIG_ARE_THOROUGH = [pytest.param(name, marks=[pytest.mark.thorough] * (name in BIG)) for name in SMALL]
 
 
@@ -70,9 +71,10 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(monkeypatch: 
     assert load("mlp", seed=51).model != first
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "num_convolutions", "num_depthwise"),
-    [pytest.param("resnet50", 53, 0, marks=pytest.mark.thorough), ("efficientnet-b2", 115, 23)],
+    [("resnet50", 53, 0), ("efficientnet-b2", 115, 23)],
 )
 def test_convolutions_are_those_of_the_papers(name: str, num_convolutions: int, num_depthwise: int, made: Made) -> None:
     groups = [
@@ -85,6 +87,7 @@ def test_convolutions_are_those_of_the_papers(name: str, num_convolutions: int, 
     assert (len(groups), sum(group > 1 for group in groups)) == (num_convolutions, num_depthwise)
 
 
+@pytest.mark.thorough
 def test_swish_is_where_the_paper_has_it(made: Made) -> None:
     kinds = Counter(node.op_type for node in onnx.load_from_string(made("efficientnet-b2").model).graph.node)
     assert kinds["Sigmoid"] == 1 + 21 + 23 + 1 + 23 + 23  # stem, expansions, depthwise, head, squeezes; and the gates
@@ -117,7 +120,9 @@ def test_what_a_net_cannot_do_is_refused_before_it_is_drawn(name: str, options: 
         load(name, options)
 
 
-def test_the_length_and_the_batch_size_can_be_chosen() -> None:
+def test_the_length_and_the_batch_size_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = bert.BertShape("small", num_layers=1, width=32, num_heads=4, is_pooled=True)
+    monkeypatch.setitem(speed_nets._NETS, "minilm", bert._net(small, max_batch_size=32, num_tokens=32))  # type: ignore[index, unused-ignore]
     exported = load("minilm", SourceOptions(max_length=24, max_batch_size=4))
     assert exported.example["input_ids"].shape[1] == 24
     assert exported.max_batch_size == 4

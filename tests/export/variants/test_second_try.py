@@ -16,7 +16,7 @@ from serving.export.variants.losses import dynamic_losses
 
 from . import nets
 
-SEEN: Arrays = {"x": nets.outlying_rows(1000, seed=1)}
+SEEN: Arrays = {"x": nets.outlying_rows(300, seed=1)}
 GIVEN: Arrays = {"x": nets.outlying_rows(16)}
 
 
