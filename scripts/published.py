@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from loadtest.claims import page as claims_page
@@ -94,9 +95,15 @@ def load(file: Path) -> Result:
     return replace(result, sentence=sentence(arms, manifest.load), caveats=caveats(manifest, arms, result.runs))
 
 
+@cache
+def _notes() -> dict[str, str | None]:
+    """Claim -> what the suite says of it; read once, as a result has twenty."""
+    return {claim.name: claim.note for claim in read_suite(SUITE).claims}
+
+
 def _as_claimed_now(result: ClaimResult) -> ClaimResult:
     """How a claim is taken that was not measured then is what the suite says of it now; what was measured keeps its own words."""
-    now = {claim.name: claim.note for claim in read_suite(SUITE).claims}
+    now = _notes()
     is_open = result.answer == NOT_MEASURED_HERE and result.name in now
     return replace(result, note=now[result.name]) if is_open else result
 

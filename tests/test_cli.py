@@ -201,10 +201,10 @@ getattr(importlib.import_module(entry), name)()
         ("serving.cli.serve", ["up"]),
         pytest.param("pydantic", ["verify"], marks=pytest.mark.thorough),
         pytest.param("serving.export.options", ["export", "x.onnx"], marks=pytest.mark.thorough),
-        ("numpy", ["export", FP32, "--i-accept-ungated"]),
+        pytest.param("numpy", ["export", FP32, "--i-accept-ungated"], marks=pytest.mark.thorough),
         pytest.param("onnx", ["export", FP32, "--i-accept-ungated"], marks=pytest.mark.thorough),
         pytest.param("onnxruntime", ["export", FP32, "--i-accept-ungated"], marks=pytest.mark.thorough),
-        ("serving.local.up", ["up"]),
+        pytest.param("serving.local.up", ["up"], marks=pytest.mark.thorough),
         pytest.param(
             "serving.decisions.simulate", ["simulate", "docs/scenarios/bert-large.yaml"], marks=pytest.mark.thorough
         ),

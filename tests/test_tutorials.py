@@ -20,10 +20,8 @@ from tests.command import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
 PAGES = ROOT / "docs" / "tutorials"
-THOROUGH = {
-    "scikit-learn",
-    "first-model",
-}  # an export of its own: half a minute; and what `tandem run` does, tested in tests/local
+# An export of its own: half a minute; what `tandem run` does, tested in tests/local; two verdicts, tested in tests/loadtest/verdict.
+THOROUGH = {"scikit-learn", "first-model", "gpu"}
 PRINTED = {
     "first-model": ["(1, 10)", "tandem-request-id", "tandem-pool: cpu"],
     "images": ['"label":"7","index":7'],

@@ -10,11 +10,11 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from loadtest.claims import values
-from loadtest.claims.claims_file import read_suite
+from loadtest.claims.claims_file import Claim, read_suite
 from loadtest.claims.command import RESULTS, ClaimsOptions, result
 from loadtest.claims.command import run as run_claims
 from loadtest.claims.experiments import Experiment, SuiteSetup, experiments, prices
@@ -26,7 +26,7 @@ from loadtest.gpu.unit import Setup, Unit, UnitResult, environment
 from loadtest.processes import ROOT, TANDEM, run_command
 from loadtest.profile.selection import linked
 from loadtest.verdict.report import FILE
-from serving.decisions.prices import read_prices
+from serving.decisions.prices import PriceList, read_prices
 from serving.repository import Repository
 
 CLAIMS = ROOT / "loadtest" / "campaigns" / "claims.yaml"
@@ -144,14 +144,25 @@ def claims_checks(report: values.Report, missing: Sequence[str] = ()) -> tuple[C
     )
 
 
+@cache
+def _shipped_prices() -> PriceList:
+    return read_prices(None)
+
+
+@cache
+def _asked() -> tuple[Claim, ...]:
+    """Read once, as a page is written after each unit."""
+    return read_suite(CLAIMS).claims
+
+
 def prices_of(report: Report) -> tuple[Price, ...]:
-    return prices(read_prices(None), report.run.machine)
+    return prices(_shipped_prices(), report.run.machine)
 
 
 def answers(report: Report) -> tuple[Result, ...]:
     """Every claim by what the stages measured and the price list; nothing is run."""
     found = report.findings + Findings(prices=prices_of(report))
-    return tuple(result(claim, found, report.run.machine) for claim in read_suite(CLAIMS).claims)
+    return tuple(result(claim, found, report.run.machine) for claim in _asked())
 
 
 def _verdict(setup: Setup, question: Question) -> UnitResult:

@@ -91,7 +91,12 @@ def test_two_equal_arms_are_called_different_in_five_percent_of_reports(load: Lo
 
 
 @pytest.mark.parametrize(
-    ("repeats", "least"), [(3, 0.1), (5, 0.45), pytest.param(10, 0.85, marks=pytest.mark.thorough)]
+    ("repeats", "least"),
+    [
+        pytest.param(3, 0.1, marks=pytest.mark.thorough),
+        (5, 0.45),
+        pytest.param(10, 0.85, marks=pytest.mark.thorough),
+    ],
 )
 def test_an_arm_that_is_half_as_slow_again_is_found_the_oftener_the_more_repeats_there_are(repeats: int, least: float) -> None:  # fmt: skip
     words = [told(OPEN, repeats, seed, ours=1.5) for seed in range(100)]

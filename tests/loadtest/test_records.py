@@ -96,6 +96,7 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str | None) -> Non
         records.read_manifest(tmp_path)
 
 
+@pytest.mark.thorough
 def test_all_but_the_locustfile_are_imported_without_locust() -> None:
     modules = "loadtest.campaign, loadtest.report.build, loadtest.report.page, loadtest.sending.generator, loadtest.verdict.command"
     code = f"import sys, {modules}; print([m for m in sys.modules if m in ('locust', 'gevent')])"

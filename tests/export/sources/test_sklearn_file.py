@@ -199,7 +199,7 @@ LARGER = (FLOWERS.mean(axis=0) < FLOWERS).astype(int)[:, :3]
 @pytest.mark.parametrize(
     ("model", "labels", "outputs", "task"),
     [
-        (IsolationForest(n_estimators=20, random_state=0), None, {"scores": 1, "label": 1}, "anomaly"),
+        (IsolationForest(n_estimators=5, random_state=0), None, {"scores": 1, "label": 1}, "anomaly"),
         (make_pipeline(StandardScaler(), OneClassSVM()), None, {"scores": 1, "label": 1}, "anomaly"),
         (KMeans(3, n_init=1, random_state=0), None, {"distances": 3, "label": 1}, "other"),
         (make_pipeline(StandardScaler(), MiniBatchKMeans(3, n_init=1)), None, {"distances": 3, "label": 1}, "other"),

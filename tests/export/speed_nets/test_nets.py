@@ -11,7 +11,7 @@ import pytest
 
 from serving.errors import UserError
 from serving.export import speed_nets
-from serving.export.exported_model import SourceOptions
+from serving.export.exported_model import ExportedModel, SourceOptions
 from serving.export.speed_nets import NETS, bert, load, mlp
 from serving.export.speed_nets.graph import run
 from tests.export.speed_nets.conftest import Made, num_parameters
@@ -19,8 +19,15 @@ from tests.export.speed_nets.conftest import Made, num_parameters
 pytestmark = pytest.mark.slow  # draws tens of millions of random numbers
 
 SMALL = [name for name in NETS if name != "bert-base"]
-BIG = ("efficientnet-b2", "resnet50", "mlp")  # seconds each
-BIG_ARE_THOROUGH = [pytest.param(name, marks=[pytest.mark.thorough] * (name in BIG)) for name in SMALL]
+
+
+@pytest.fixture(params=["a small mlp", *(pytest.param(name, marks=pytest.mark.thorough) for name in SMALL)])
+def drawn(request: pytest.FixtureRequest, made: Made, monkeypatch: pytest.MonkeyPatch) -> ExportedModel:
+    """Each net, which takes seconds to draw; in every run one of a hundredth of an mlp's weights."""
+    if request.param in SMALL:
+        return made(request.param)
+    monkeypatch.setattr(mlp, "HIDDEN", (128, 128))
+    return load("mlp")
 
 
 # What the real ones have. Folding a normalisation into its convolution leaves one number per channel instead of two.
@@ -43,23 +50,20 @@ def test_a_row_in_a_batch_is_the_row_alone_and_rows_answer_differently(name: str
     assert np.abs(together[0] - together[1:]).max(axis=1).min() > 1e-3
 
 
-@pytest.mark.parametrize("name", BIG_ARE_THOROUGH)
-def test_examples_differ(name: str, made: Made) -> None:
-    first = next(iter(made(name).example.values()))
+def test_examples_differ(drawn: ExportedModel) -> None:
+    first = next(iter(drawn.example.values()))
     assert len(first) >= 4
     assert not any(np.array_equal(row, other) for row, other in itertools.combinations(first, 2))
 
 
-@pytest.mark.parametrize("name", BIG_ARE_THOROUGH)
-def test_a_net_is_what_its_record_will_say(name: str, made: Made) -> None:
-    exported = made(name)
-    graph = onnx.load_from_string(exported.model)
-    assert exported.is_untrained
-    assert exported.run is None
-    assert "seed 50" in exported.source
+def test_a_net_is_what_its_record_will_say(drawn: ExportedModel) -> None:
+    graph = onnx.load_from_string(drawn.model)
+    assert drawn.is_untrained
+    assert drawn.run is None
+    assert "seed 50" in drawn.source
     assert graph.ir_version == 10
     assert [(entry.domain, entry.version) for entry in graph.opset_import] == [("", 18)]
-    for tensor, given in zip(exported.inputs, graph.graph.input, strict=True):
+    for tensor, given in zip(drawn.inputs, graph.graph.input, strict=True):
         dims = [dim.dim_value or -1 for dim in given.type.tensor_type.shape.dim]
         assert (tensor.name, [-1, *tensor.shape]) == (given.name, dims)
 

@@ -34,7 +34,7 @@ BY = {
     "15 % dearer": "cost",
     "every request fails": "errors",
 }
-SLOWLY_FOUND = ("1 % wrong answers",)
+SLOWLY_FOUND = ("1 % wrong answers", "0.5 % more errors")
 
 
 def test_the_same_model_is_not_taken_back() -> None:
@@ -51,7 +51,7 @@ def test_what_is_planted_is_taken_back_for_the_right_reason(plant: Plant) -> Non
 
 
 def test_four_gateways_judge_together_as_one() -> None:
-    assert simulate(1, SAME, lasting_s=300, beside=False, num_gateways=4).outcome != "rolled_back"
+    assert simulate(1, SAME, lasting_s=100, beside=False, num_gateways=4).outcome != "rolled_back"
     run = simulate(1, PLANTED[2], beside=False, num_gateways=4)
     assert (run.outcome, run.because) == ("rolled_back", ("agreement",))
     of = list(blocks(1, SAME, lasting_s=60))
@@ -96,6 +96,7 @@ def test_fixed_thresholds_count_bad_minutes() -> None:
         assert Thresholds(is_relative).outcome(bad) == ("rolled_back", 60 * 20 * 5)
 
 
+@pytest.mark.thorough
 def test_the_bench_writes_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rollouts.json"
     assert main(["--quick", "--seconds", "60", "--json", str(file)]) == 0

@@ -227,13 +227,19 @@ SEEN_BY = {
 @pytest.mark.slow
 @pytest.mark.timeout(200)  # eight workers, on as few as two cores
 @pytest.mark.parametrize(
-    "fault", [pytest.param(one, marks=() if one == "computes_fp32" else pytest.mark.thorough) for one in SEEN_BY]
+    ("fault", "names"),
+    [
+        ("computes_fp32", {"kernels of fp32", "kernels of fp16"}),
+        *(pytest.param(one, SEEN_BY["does_not_start"], marks=pytest.mark.thorough) for one in SEEN_BY),
+    ],
 )
-def test_sanity_sees_what_is_wrong_with_a_card(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sanity_sees_what_is_wrong_with_a_card(
+    fault: str, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STAND_IN_FAULT", fault)
     card = this_card(tmp_path, is_stand_in=True)
     ledger = Ledger(tmp_path, RUN)
-    units = [one for one in sanity.units(setup(tmp_path, ledger, card)) if one.name in SEEN_BY["does_not_start"]]
+    units = [one for one in sanity.units(setup(tmp_path, ledger, card)) if one.name in names]
     run_stages(
         [Stage("sanity", 100.0, lambda _: iter(units))], setup(tmp_path, ledger, card), ledger, lambda: None, 100.0
     )

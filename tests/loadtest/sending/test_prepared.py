@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from loadtest.errors import PayloadError
 from loadtest.records import Payload
+from loadtest.sending import inputs
 from loadtest.sending.prepared import SENTENCES, RequestSource, prepare
 
 TEXT: dict[str, Any] = {
@@ -122,10 +123,12 @@ def test_photographs_are_scaled_and_cut_as_the_model_says(tmp_path: Path) -> Non
 
 
 def test_photographs_for_a_model_that_says_nothing_are_scaled_as_most_are_and_the_report_says_so(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = made("photographs", image([-1, 3, 260, 260]), tmp_path, tmp_path)  # so large that 32 are enough
-    assert given.given.num_inputs == 32
+    monkeypatch.setattr(inputs, "MIN_INPUTS", 4)
+    monkeypatch.setitem(inputs.MAX_BYTES, "json", 1)
+    given = made("photographs", image([-1, 3, 260, 260]), tmp_path, tmp_path)  # so large that the fewest are enough
+    assert given.given.num_inputs == 4
     assert re.search(r"preprocessing\.json .*net: .*ImageNet", given.payload.remark)
 
 

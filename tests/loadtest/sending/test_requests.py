@@ -116,7 +116,7 @@ def test_a_process_that_may_goes_before_all_other_work_and_its_children_do_not()
     )
 
 
-@pytest.mark.parametrize("how", ["real_time_or_not.ordinary()", "spin()"])
+@pytest.mark.parametrize("how", [pytest.param("real_time_or_not.ordinary()", marks=pytest.mark.thorough), "spin()"])
 def test_real_time_priority_is_given_back_when_asked_and_when_a_process_does_not_sleep(how: str) -> None:
     """Or a generator that cannot keep up would take a machine of one core from everybody else."""
     script = (
