@@ -350,10 +350,10 @@ class Changes:
     ("step", "may_mix", "promotes", "ratio", "slower", "dearer", "expected"),
     [
         ("canary", True, True, 0.05, 1.0, 1.0, ["promote"]),
-        ("canary", True, False, 0.05, 1.0, 1.0, []),
+        pytest.param("canary", True, False, 0.05, 1.0, 1.0, [], marks=pytest.mark.thorough),
         ("shadow", True, True, 0.05, 1.0, 1.0, []),
         pytest.param("shadow", False, True, 0.05, 1.0, 1.0, ["promote"], marks=pytest.mark.thorough),
-        ("canary", True, True, 0.5, 1.5, 1.0, ["rollback"]),
+        pytest.param("canary", True, True, 0.5, 1.5, 1.0, ["rollback"], marks=pytest.mark.thorough),
         pytest.param("canary", True, True, 0.05, 1.5, 1.0, [], marks=pytest.mark.thorough),
         pytest.param("shadow", True, True, 0.05, 1.5, 1.0, [], marks=pytest.mark.thorough),
         ("canary", True, True, 0.5, 1.0, 1.3, ["rollback"]),

@@ -99,7 +99,7 @@ COUNTS: dict[str, Callable[[], bytes]] = {
         outputs=[{"name": "y", "parameters": parameters(22)}],
     ),
     "inputs": lambda: many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(1025)]),
-    "200,000 inputs": lambda: many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(200_000)]),
+    "50,000 inputs": lambda: many(inputs=[{**ENTRY, "name": f"x{index}"} for index in range(50_000)]),
     "outputs": lambda: many(outputs=[{"name": f"y{index}"} for index in range(1025)]),
     "dimensions": lambda: many(inputs=[{**ENTRY, "shape": [1] * 65}]),
     "members": lambda: json.dumps({"inputs": [ENTRY], **parameters(100_000)}).encode(),
@@ -115,11 +115,14 @@ def test_more_than_any_model_needs_is_refused_with_the_number(unasked: Running, 
 
 def test_as_much_as_may_be_reaches_triton(gateway: Running) -> None:
     rows = 40_000
-    for data in ([[1, 2, 3, 4]] * rows, [1, 2, 3, 4] * rows, [[[1], [2], [3], [4]]] * rows):
+    for data, indent in (
+        ([[1, 2, 3, 4]] * rows, None),
+        ([1, 2, 3, 4] * rows, 1),
+        ([[[1], [2], [3], [4]]] * rows, 8),
+    ):
         nested = {**ENTRY, "shape": [rows, 4], "data": data}
-        for indent in (1, 8):
-            reply = gateway.infer(json.dumps({"inputs": [nested]}, indent=indent).encode(), MODEL)
-            assert reply.status == 200, reply.body[:200]
+        reply = gateway.infer(json.dumps({"inputs": [nested]}, indent=indent).encode(), MODEL)
+        assert reply.status == 200, reply.body[:200]
 
 
 def test_a_body_that_no_request_to_the_model_can_have_is_not_read(gateway: Running) -> None:
