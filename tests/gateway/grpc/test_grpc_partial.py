@@ -68,7 +68,7 @@ def held_bytes(both: Speaking) -> float:
     return metric(both.running, "tandem_buffered_bytes")
 
 
-@pytest.mark.parametrize("at_once", [1, NUM_CLIENTS])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.thorough), NUM_CLIENTS])
 def test_whole_messages_that_are_refused_hold_no_more_than_the_budget(small: Speaking, at_once: int) -> None:
     before = peak_bytes(small.running)
     named_at_length = double("a" * (MESSAGE_BYTES - MIB))

@@ -38,7 +38,7 @@ from tests.gateway.request.test_infer_all import each, settled
 SERVICE = Service(Curve(((1, 0.010), (8, 0.080))), 1, 8)
 NOW = 1_800_000_000.0
 STEP_S, PRICE = 10.0, 3.6
-NUM_TENANTS = 1000
+NUM_TENANTS = 400
 
 
 def answer(usage: Usage, candidate: Candidate) -> None:
@@ -307,7 +307,7 @@ def test_the_loop_has_its_turn_between_tenants_however_many_have_quotas(
         while not ending.done():
             await asyncio.sleep(0)
             count += 1
-            if is_changed and count % 500 == 0:
+            if is_changed and count % (NUM_TENANTS // 2) == 0:
                 kept.ledger.quotas = {f"t{number}": quotas for number in range(count, count + NUM_TENANTS)}
         ending.result()
         return count
