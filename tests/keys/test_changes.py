@@ -103,7 +103,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from serving.keys.changes import add, revoke
-for number in range(8):
+for number in range(12):
     key = add(Path(sys.argv[1]), f"{sys.argv[2]}-{number}", frozenset({"infer"}), datetime.now(UTC)).key
     revoke(Path(sys.argv[1]), key.id, datetime.now(UTC))
 """
@@ -112,10 +112,10 @@ for number in range(8):
 def test_several_at_once_lose_nothing_and_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     add(file, "first", ONE, NOW)
-    programs = [subprocess.Popen([sys.executable, "-c", MANY, str(file), str(number)]) for number in range(3)]
+    programs = [subprocess.Popen([sys.executable, "-c", MANY, str(file), str(number)]) for number in range(2)]
     while any(program.poll() is None for program in programs):
         read(file)
-    assert [program.returncode for program in programs] == [0, 0, 0]
+    assert [program.returncode for program in programs] == [0, 0]
     keys = read(file).keys
     assert len({key.id for key in keys}) == 25
     assert sum(key.revoked is not None for key in keys) == 24

@@ -174,10 +174,14 @@ except UserError as error:
 
 
 @pytest.mark.slow
-def test_in_a_terminal_a_yes_makes_it(tiny: Frameworks) -> None:
+def test_in_a_terminal_a_yes_makes_it_once(tiny: Frameworks) -> None:
     said = in_a_terminal(ASKING, b"[y/N]", b"y\n")
     assert "tandem-tiny" in said
     assert "made /" in said
+    lines: list[str] = []
+    python = made(Frameworks("tiny", ("tandem-tiny>=1",), size_mb=1), is_yes=False, say=lines.append)
+    assert ask(python, "import tandem_tiny; print(tandem_tiny.answer)") == "42"
+    assert lines == []
 
 
 @pytest.mark.slow
@@ -196,6 +200,7 @@ def ask(python: Path, code: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # one is made in a terminal, above
 def test_a_real_environment_has_what_was_asked_for_and_is_made_once(tiny: Frameworks) -> None:
     lines: list[str] = []
     python = made(tiny, is_yes=True, say=lines.append)
@@ -218,6 +223,7 @@ def test_constraints_hold(tiny: Frameworks) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # so do the engines' environments: test_environments.py
 def test_a_package_that_is_nowhere_is_named_with_the_place_that_was_searched(tmp_path: Path) -> None:
     wanted = Frameworks("tiny", ("tandem-no-such-package>=3",))
     with pytest.raises(EnvironmentFault, match=r"tandem-no-such-package>=3.*/wheels.*Python") as fault:
@@ -381,7 +387,9 @@ def test_the_end_by_a_signal_is_told_as_shells_tell_it(tmp_path: Path) -> None:
     assert run_there(script(tmp_path, "import os; os.kill(os.getpid(), 9)"), []) == 137
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough), signal.SIGINT]
+)
 def test_signals_reach_the_command_and_ours_waits_for_its_end(tmp_path: Path, number: signal.Signals) -> None:
     """It puts its things away and chooses its exit code. Without a terminal, Ctrl-C's signal is passed on too."""
     python = script(
