@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,11 @@ def feed(rows: int, length: int, seed: int) -> Feed:
     return {name: rng.standard_normal((rows, length)).astype(np.float32) for name in ("x", "k")}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60 if os.environ.get("THOROUGH") else 15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     batches=st.lists(
         st.tuples(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.sampled_from([3, *LENGTHS])), max_size=6

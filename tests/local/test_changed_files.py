@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 from serving.local.environments import Environment
 from serving.local.processes import children_of, stubs_of
 from serving.ports import free_ports
-from tests.local.harness import ROOT, Program, wait_until
+from tests.local.harness import Program, wait_until
+from tests.local.repository import publish_digits
 
 pytestmark = pytest.mark.triton
 
@@ -22,8 +22,8 @@ def test_a_model_whose_file_changed_is_not_loaded_again_until_the_file_is_what_w
     environment: Environment, tmp_path: Path
 ) -> None:
     repository = tmp_path / "repository"
-    shutil.copytree(ROOT / "model_repo", repository)
-    model = repository / "digits-int8" / "1" / "model.onnx"
+    publish_digits(repository, precisions=["fp32"])
+    model = repository / "digits-fp32" / "1" / "model.onnx"
     good = model.read_bytes()
     http, grpc, metrics = free_ports(3)
     options = [
@@ -48,15 +48,15 @@ def test_a_model_whose_file_changed_is_not_loaded_again_until_the_file_is_what_w
     ]
     program = Program(command, tmp_path / "log")
     try:
-        assert "digits-int8" in program.wait_for("ready:")
+        assert "digits-fp32" in program.wait_for("ready:")
         server = wait_until(lambda: next((c.pid for c in children_of(program.pid) if c.is_alive), None), "a server")
         changed = bytearray(good)
         changed[1000] ^= 1
         model.write_bytes(changed)
-        [stub] = [s for s in stubs_of(server) if s.model == "digits-int8"]
+        [stub] = [s for s in stubs_of(server) if s.model == "digits-fp32"]
         os.kill(stub.pid, signal.SIGKILL)
-        assert "1/model.onnx changed" in program.wait_for("not loaded: digits-int8")
+        assert "1/model.onnx changed" in program.wait_for("not loaded: digits-fp32")
         model.write_bytes(good)
-        program.wait_for("digits-int8 is up again")
+        program.wait_for("digits-fp32 is up again")
     finally:
         assert program.end() == 0

@@ -113,7 +113,10 @@ def test_of_kept_rows_as_many_as_are_asked_for_are_spread_over_all(num_rows: int
 
 @pytest.mark.triton
 @pytest.mark.slow
-@pytest.mark.parametrize(("wrong", "served"), [("int8", {"digits-fp32"}), ("fp32", {"digits-int8"})])
+@pytest.mark.parametrize(
+    ("wrong", "served"),
+    [("int8", {"digits-fp32"}), pytest.param("fp32", {"digits-int8"}, marks=pytest.mark.thorough)],
+)
 def test_a_real_server_keeps_a_wrong_file_from_traffic_and_says_why(
     environment: Environment, tmp_path: Path, wrong: str, served: set[str]
 ) -> None:

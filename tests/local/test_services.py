@@ -10,11 +10,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from serving.errors import EnvironmentFault, UserError
 from serving.local import services as services_module
+from serving.local.causes import why_ended
 from serving.local.logs import Output
 from serving.local.processes import Nursery
 from serving.local.services import MAX_FIRST_STARTS, Service, Services
@@ -140,17 +143,25 @@ def test_what_has_no_room_to_say_that_it_serves_is_given_up_at_once_with_the_pat
     play(tmp_path, story)
 
 
+CAUSES = [
+    (
+        "server: error while loading shared libraries: libx.so.3: cannot open shared object file",
+        "library libx.so.3 is missing",
+    ),
+    ("what():  std::bad_alloc", "memory"),
+    ("accept: Too many open files", "ulimit -n"),
+    ("cp: No space left on device: /models/x", "/models/x"),
+]
+
+
+@pytest.mark.parametrize(("words", "cause"), CAUSES)
+def test_what_it_said_last_tells_the_cause(words: str, cause: str) -> None:
+    child: Any = SimpleNamespace(exit_code=127, killed_for_memory=None)
+    assert cause in why_ended(child, [words])
+
+
 @pytest.mark.parametrize(
-    ("words", "cause"),
-    [
-        (
-            "server: error while loading shared libraries: libx.so.3: cannot open shared object file",
-            "library libx.so.3 is missing",
-        ),
-        ("what():  std::bad_alloc", "memory"),
-        ("accept: Too many open files", "ulimit -n"),
-        ("cp: No space left on device: /models/x", "/models/x"),
-    ],
+    ("words", "cause"), [CAUSES[0], *(pytest.param(*it, marks=pytest.mark.thorough) for it in CAUSES[1:])]
 )
 def test_what_dies_at_every_start_is_given_up_with_the_cause(tmp_path: Path, words: str, cause: str) -> None:
     async def story(run: Run) -> None:

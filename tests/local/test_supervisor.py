@@ -423,7 +423,8 @@ def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Serve
     assert segments(family) == []
 
 
-@pytest.mark.parametrize("victim", ["server", pytest.param("stub", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("victim", ["server", "stub"])
 def test_a_stop_just_after_something_was_killed_leaves_nothing(own: Served, victim: str) -> None:
     family = family_of(own)
     kill(own.server if victim == "server" else own.stubs("single")[0].pid)
@@ -508,7 +509,7 @@ def test_a_server_that_cannot_start_is_an_error_and_not_a_loop(tmp_path: Path) -
 
 
 def test_a_stop_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
-    program = start(tmp_path, models.write_victims(tmp_path), free_ports(3))
+    program = start(tmp_path, {"single": models.double(tmp_path, "single")}, free_ports(3))
     program.wait_for("loading: ")
     family = program.family()
     assert program.end() == 0
