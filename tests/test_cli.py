@@ -107,6 +107,7 @@ def test_help_and_version_work_without_any_room() -> None:
     assert tandem("--version").stdout.startswith("tandem, version ")
 
 
+@pytest.mark.thorough
 def test_a_terminal_that_lacks_a_sign_shows_a_question_mark_for_it(tmp_path: Path) -> None:
     """Whatever the locale: `models` writes µs and ×."""
     own = dict.fromkeys(("TANDEM_CACHE", "TANDEM_STATE"), str(tmp_path))  # without what other tests measure and serve

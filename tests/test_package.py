@@ -162,6 +162,7 @@ UP_WITHOUT_FILELOCK = (
 )
 
 
+@pytest.mark.thorough
 def test_in_a_checkout_the_message_for_a_missing_package_installs_the_checkout_with_its_extra() -> None:
     done = run(ROOT, ROOT, "-c", UP_WITHOUT_FILELOCK)
     assert done.returncode == 2

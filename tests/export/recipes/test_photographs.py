@@ -43,6 +43,7 @@ def test_turning_leaves_no_black_corners(kind: photographs._Kind) -> None:
         assert view.min() == 255
 
 
+@pytest.mark.thorough
 def test_the_gate_looks_at_nearly_all_and_calibration_at_parts(gate: list[bytes], calibration: list[bytes]) -> None:
     assert min(decoded(file).shape[0] for file in gate) > 427 * 0.8
     assert max(decoded(file).shape[0] for file in calibration) < 427 * 0.86

@@ -136,6 +136,7 @@ def test_a_variant_that_overflows_is_no_variant() -> None:
 ELSEWHERE = ("torch", "transformers", "tokenizers", "PIL", "sklearn", "skl2onnx", "onnxmltools", "onnxscript", "click")
 
 
+@pytest.mark.thorough
 def test_it_needs_onnx_onnx_runtime_and_numpy_alone(tmp_path: Path) -> None:
     blocked = f"""
 import sys

@@ -118,7 +118,6 @@ def test_what_failed_is_tried_again_and_what_failed_a_check_is_believed_by_nobod
     assert ledger.report().findings.speeds == (speed,)
 
 
-@pytest.mark.thorough
 def test_a_unit_that_is_interrupted_is_told_and_measured_by_the_next_run(tmp_path: Path) -> None:
     def interrupted() -> UnitResult:
         raise KeyboardInterrupt
@@ -176,6 +175,7 @@ ran(Path(sys.argv[1]), unit("one", note="kept"), unit("two"), unit("three", 600.
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_run_that_is_killed_leaves_a_report_of_what_it_had_and_the_next_continues_it(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
@@ -248,7 +248,7 @@ def test_sanity_sees_what_is_wrong_with_a_card(
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("fault", ["", "replays_nothing"])
+@pytest.mark.parametrize("fault", [pytest.param("", marks=pytest.mark.thorough), "replays_nothing"])
 def test_a_graph_that_answers_what_it_was_captured_with_is_seen(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
