@@ -64,7 +64,7 @@ def test_of_too_few_requests_nothing_is_said() -> None:
     assert growing_reason(np.array([]), np.array([]), 0.0, 1.0) is None
 
 
-@pytest.mark.parametrize("num", [300, 1000])
+@pytest.mark.parametrize("num", [pytest.param(300, marks=pytest.mark.thorough), 1000])
 def test_honest_noise_is_seldom_taken_for_drift(num: int) -> None:
     assert sum(drifting_reason(noise(num, seed)) is not None for seed in range(400)) <= 8  # 2 %
 

@@ -229,7 +229,7 @@ def test_executions_are_full_where_there_is_too_much_to_do(execution_s: float, s
         assert story.late_ratio <= 0.005
 
 
-@pytest.mark.parametrize("stretch", [1.0, 1.3, 1.6])
+@pytest.mark.parametrize("stretch", [1.0, pytest.param(1.3, marks=pytest.mark.thorough), 1.6])
 def test_nobody_is_refused_because_executions_are_not_full(stretch: float) -> None:
     """Below and at what the server can do, executions hold few rows, and no belief that follows from that may keep them so."""
     for times, least in ((0.5, 0.97), (0.8, 0.95), (1.0, 0.9)):

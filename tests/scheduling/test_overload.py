@@ -13,9 +13,14 @@ SHARED = Curve(((1.0, 0.010), (8.0, 0.050), (32.0, 0.200)))
 FLAT = Curve(((1.0, 0.005), (32.0, 0.012)))
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["answers one by one", "answers at once"])
 @pytest.mark.parametrize(
-    "curve", [SLOW, pytest.param(FAST, marks=pytest.mark.thorough), FLAT], ids=["slow", "fast", "flat"]
+    ("curve", "at_once"),
+    [
+        (SLOW, False),
+        (SLOW, True),
+        (FLAT, True),
+        *(pytest.param(*row, marks=pytest.mark.thorough) for row in ((FAST, False), (FAST, True), (FLAT, False))),
+    ],
 )
 def test_a_batching_server_with_three_times_too_much_to_do_is_used_fully_and_answers_in_time(
     curve: Curve, at_once: bool
