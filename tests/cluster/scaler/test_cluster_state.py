@@ -122,7 +122,7 @@ def test_without_a_kubeconfig_it_goes_on_by_metrics(tmp_path: Path, monkeypatch:
 def test_a_server_in_trouble_is_asked_again_until_it_answers_or_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(cluster_state, "EVERY_S", 0.01)
+    monkeypatch.setattr(cluster_state, "EVERY_S", 0.1)
     monkeypatch.setattr(cluster_state, "GIVE_UP_S", 2.0)
     with answering(status, b"{}") as address:
         look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)

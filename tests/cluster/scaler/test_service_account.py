@@ -74,9 +74,9 @@ def test_a_token_makes_a_pod_unless_a_context_is_named(account: Path, monkeypatc
         cluster_state.connect("mine", None, account)
 
 
-@pytest.mark.parametrize("module", ["serving.cluster.scaler.command", "serving.cluster.keys_secret"])
-def test_a_pod_needs_no_package_that_the_gateways_image_lacks(module: str) -> None:
-    """What is imported to run in a pod; `kubernetes` is for kubeconfigs."""
-    code = f"import sys, {module}; print(*{{it.partition('.')[0] for it in sys.modules}})"
+def test_a_pod_needs_no_package_that_the_gateways_image_lacks() -> None:
+    """What is imported to run in the pods of the scaler and of the keys' job; `kubernetes` is for kubeconfigs."""
+    code = "import sys, serving.cluster.scaler.command, serving.cluster.keys_secret\n"
+    code += "print(*{it.partition('.')[0] for it in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"kubernetes", "urllib3", "requests"}.isdisjoint(done.stdout.split())
