@@ -76,7 +76,7 @@ def test_of_many_values_one_that_differs_a_little_is_worse_but_not_clearly() -> 
     assert not among.is_worse
 
 
-@pytest.mark.parametrize("num_values", [1, 12])
+@pytest.mark.parametrize("num_values", [1, pytest.param(12, marks=pytest.mark.thorough)])
 def test_two_equal_reports_are_seldom_called_clearly_worse(num_values: int) -> None:
     random = np.random.default_rng(4)
 

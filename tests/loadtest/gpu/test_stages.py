@@ -268,6 +268,7 @@ def small_mlp(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_options_of_a_card_are_timed_beside_plain_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
