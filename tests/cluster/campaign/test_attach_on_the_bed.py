@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,22 +15,22 @@ from serving.cluster.campaign.ending import Delivery, JobCommands, to_the_end
 from serving.cluster.campaign.follow import JobFollower
 from serving.errors import EnvironmentFault
 from tests.cluster.bed.api import until
-from tests.cluster.campaign.test_campaign_on_the_bed import CAMPAIGN, LOAD, Place, Running, gateway, place
+from tests.cluster.campaign.test_campaign_on_the_bed import (
+    CAMPAIGN,
+    LOAD,
+    Place,
+    Running,
+    gateway,
+    nothing_is_left,
+    place,
+)
 from tests.cluster.conftest import SignIn
 
-__all__ = ["gateway", "place"]
+__all__ = ["gateway", "nothing_is_left", "place"]
 pytestmark = [pytest.mark.cluster, pytest.mark.thorough, pytest.mark.timeout(240)]
 SOME = {**CAMPAIGN, "load": {**LOAD, "repeats": 3}}  # 6 runs, some 9 s
 LONG = {**CAMPAIGN, "load": {**LOAD, "duration_s": 60.0}}
 TWO = {**CAMPAIGN, "load": {**LOAD, "duration_s": 8.0}}  # long enough for a second command to start beside it
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(place: Place) -> Iterator[None]:
-    yield
-    for job in place.jobs():
-        place.bed.kubectl("delete", "job", job["metadata"]["name"], "-n", place.namespace)
-    until(lambda: not place.left() and not place.pods(), "what its Jobs owned is gone")
 
 
 def killed(running: Running) -> str:
