@@ -129,11 +129,10 @@ def up(installed: Path, cwd: Path) -> Iterator[int]:
         assert program.end() == 0
 
 
-@pytest.mark.thorough
 @pytest.mark.triton
-def test_the_installed_package_serves(installed: Path, tmp_path: Path) -> None:
-    body = (installed / "serving" / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
-    with up(installed, tmp_path) as port:
+def test_the_installed_package_serves(unpacked: Path, tmp_path: Path) -> None:
+    body = (unpacked / "serving" / "model_repo" / "digits-fp32" / "sample.json").read_bytes()
+    with up(unpacked, tmp_path) as port:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/digits/infer", body, timeout=60) as answer:
             assert answer.status == 200
 
