@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -30,7 +31,8 @@ ROOT = Path(__file__).parents[1]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `pip wheel` asks for it, without the seconds in which pip starts three processes."""
     folder = tmp_path_factory.mktemp("wheel")
-    code = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
+    backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["build-backend"]
+    code = f"import sys; from {backend} import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, timeout=100)
     [made] = folder.glob("tandem_serving-*.whl")
     return made

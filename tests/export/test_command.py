@@ -875,7 +875,6 @@ main()
 """
 
 
-@pytest.mark.thorough
 def test_ctrl_c_in_the_middle_of_a_run_of_onnx_runtime_ends_it_at_once(folder: Path, tmp_path: Path) -> None:
     """A Loop of 10¹¹ rounds, one operator: its run comes back to Python after an hour."""
     body = onnx.helper.make_graph(

@@ -82,7 +82,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", ["pooled", pytest.param("reading", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "pooled" else [pytest.mark.thorough]) for name in ROWS]
+)
 def test_a_model_that_takes_neither_one_pixel_nor_an_empty_text_is_loaded_with_the_rows_of_its_gate(
     tmp_path: Path, name: str
 ) -> None:

@@ -299,7 +299,6 @@ def test_a_folder_that_is_somebody_elses_is_left_alone(follow: Mirror, tmp_path:
     assert "came from" in str(Mirror("rclone://models/other", follow.repository, lambda _: None).sync().problem)
 
 
-@pytest.mark.thorough
 @needs_rclone
 def test_a_server_that_dies_while_it_sends_leaves_what_was_taken(
     there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

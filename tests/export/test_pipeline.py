@@ -504,6 +504,7 @@ def test_a_model_for_processors_alone_gets_no_gpu_pool(
 def test_ctrl_c_at_any_step_leaves_nothing(
     exported: ExportedModel, few: Dataset, tmp_path: Path, content: Callable[[Path], dict[str, bytes]]
 ) -> None:
+    """At every third one, unless it is thorough."""
     steps: list[str] = []
     export(exported, few, tmp_path / "whole", progress=lambda step, *_: steps.append(step))
     stops = sorted(set(steps))

@@ -122,6 +122,7 @@ print(json.dumps(seen))
     ("what", "every"),
     [
         ("swapping", 8),
+        ("removing", 8),
         *(pytest.param(what, 1, marks=pytest.mark.thorough) for what in ("swapping", "without the swap", "removing")),
     ],
 )

@@ -383,7 +383,11 @@ def test_a_candidate_whose_answers_were_to_be_compared_and_never_were_is_held() 
 def test_how_much_dearer_a_candidate_may_be_is_said_with_it() -> None:
     given: dict[str, Any] = {"candidate": Target(version=2), "step": "canary", "canary_ratio": 0.5, "sample_ratio": 0}
     for most, outcome in ((1.4, "promoted"), (1.2, "rolled_back")):
-        assert judged(RolloutSettings(**given, max_cost_ratio=most), dearer=1.3)[0].gauge.outcome == outcome
+        made, changes = judged(RolloutSettings(**given, max_cost_ratio=most), dearer=1.3)
+        assert made.gauge.outcome == outcome
+        assert changes.steps == ([] if outcome == "promoted" else ["rollback"]), (
+            "unless it is allowed, nothing is promoted"
+        )
 
 
 def test_a_candidate_that_could_not_take_over_is_judged_on() -> None:

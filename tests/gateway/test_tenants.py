@@ -233,7 +233,7 @@ def test_two_gateways_hold_one_quota_together(digits: str, place: str, tmp_path:
         assert [ask(two, texts["a"]).status for _ in range(2)] == [200, 429]
 
 
-@pytest.mark.parametrize("place", ["redis", pytest.param("file", marks=pytest.mark.thorough)], indirect=True)
+@pytest.mark.parametrize("place", ["redis", "file"], indirect=True)
 def test_two_gateways_let_no_more_in_a_second_together_than_one_would(digits: str, place: str, tmp_path: Path) -> None:
     """Whichever of them is asked: in turns at first, then one alone."""
     quotas, limit = "{requests: {per: second, limit: 20}}", 20

@@ -26,6 +26,8 @@ READS_KUBERNETES = (
 
 def linted(shapes: Iterable[str], *quick: str) -> list[object]:
     """Shapes as parameters of `helm lint`, which costs as much as four renderings; each is rendered and validated elsewhere."""
+    shapes = list(shapes)
+    assert {*quick} <= {*shapes}
     return [pytest.param(name, marks=[] if name in quick else [pytest.mark.thorough]) for name in shapes]
 
 

@@ -143,7 +143,7 @@ def test_a_failed_run_is_an_error_at_once_and_the_next_request_is_answered(tmp_p
         assert time.perf_counter() - began > HELD_S
 
 
-@pytest.mark.thorough  # one of its variants: the next test
+@pytest.mark.thorough
 def test_a_device_that_this_machine_cannot_keep_up_with_is_refused(tmp_path: Path) -> None:
     too_fast = {**CURVES, "variants": {"*": [[1, 1e-6]], "int8": [[1, 0.010], [8, 1e-6]]}}
     with pytest.raises(AssertionError, match="ended with 3"), emulated(tmp_path, too_fast):

@@ -423,8 +423,7 @@ def test_a_signal_stops_it_and_leaves_no_process_and_no_shared_memory(own: Serve
     assert segments(family) == []
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("victim", ["server", "stub"])
+@pytest.mark.parametrize("victim", ["server", pytest.param("stub", marks=pytest.mark.thorough)])
 def test_a_stop_just_after_something_was_killed_leaves_nothing(own: Served, victim: str) -> None:
     family = family_of(own)
     kill(own.server if victim == "server" else own.stubs("single")[0].pid)

@@ -37,7 +37,7 @@ from tests.gateway.conftest import TANDEM, Running, emulated_triton
 from tests.gateway.fleet.test_faults import Load
 from tests.gateway.request.test_admission import FULL, MODEL, POINTS
 from tests.home import in_users_cache
-from tests.local.harness import Program, wait_until
+from tests.local.harness import ROOT, Program, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.triton]
 
@@ -273,7 +273,7 @@ def test_the_command_serves_without_a_cluster_or_a_gateway_and_ends_when_told(tm
     program = Program(
         [*TANDEM, "cluster", "scaler", *options],
         tmp_path / "log",
-        {"HOME": str(tmp_path), "KUBECONFIG": ""},
+        {"HOME": str(tmp_path), "KUBECONFIG": "", "PYTHONPATH": str(ROOT)},  # no fork: a start as users do it
     )
     try:
         program.wait_for("pools are scaled by what gateways publish alone")

@@ -28,7 +28,7 @@ LISTENERS = ("--port", "--grpc-port", "--admin-port")
 
 @contextlib.contextmanager
 def running(container: Object, replaced: dict[str, str], log: Path) -> Iterator[dict[str, int]]:
-    """The container's command as a process here. Gives the ports that it listens on, by option."""
+    """The container's command, forked here. Gives the ports that it listens on, by option."""
     ports = dict(zip(LISTENERS, free_ports(3), strict=True))
     replaced = {
         **replaced,

@@ -1,4 +1,4 @@
-"""A pool's containers as processes of this machine: paths and program replaced, the arguments as the chart wrote them."""
+"""A pool's containers on this machine: paths and program replaced, the arguments as the chart wrote them."""
 
 from __future__ import annotations
 

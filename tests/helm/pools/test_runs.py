@@ -17,10 +17,10 @@ import pytest
 
 from serving.cli import cli
 from serving.ports import free_ports
-from tests.command import tandem
 from tests.helm import checks
 from tests.helm.conftest import ROOT, Object, Render
 from tests.helm.listening import wait_for
+from tests.local.harness import LIMIT_S, TANDEM, Program
 from tests.local.repository import publish_digits
 
 from .here import run, run_init_containers
@@ -227,6 +227,9 @@ def test_without_a_card_the_slim_gpu_triton_ends_and_says_so(render: Render, tmp
     http, grpc, metrics = (str(port) for port in free_ports(3))
     here = {"--host": "127.0.0.1", "--http-port": http, "--grpc-port": grpc, "--metrics-port": metrics}
     words = [f"{name}={here.get(name, value)}" for name, _, value in (word.partition("=") for word in words[2:])]
-    done = tandem("triton", *words)
-    assert done.returncode == 2
-    assert "no NVIDIA card" in done.stderr
+    program = Program([*TANDEM, "triton", *words], tmp_path / "log")
+    try:
+        assert program.process.wait(LIMIT_S) == 2
+    finally:
+        program.process.kill()
+    assert program.says("no NVIDIA card")

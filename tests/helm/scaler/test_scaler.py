@@ -149,6 +149,7 @@ TWICE |= {"podAnnotations", "rules", "quotas"}
 def test_every_value_of_the_scaler_is_changed() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["scaler"]
     assert CHANGED.keys() == values.keys() - {"enabled"} - ELSEWHERE
+    assert CHANGED.keys() >= TWICE
 
 
 @pytest.mark.parametrize(
