@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -100,15 +101,22 @@ def _end_with_reader(pid: int, told: int) -> None:
 
 def _serve(requests: socket.socket) -> None:
     """Forks for each request. A child of each waits for the fork and tells how it ended; returns in the forks, and when there are no more requests."""
-    import serving.cli.serve
-    import serving.gateway.grpc.server
-    import serving.gateway.serve
-    import serving.local.supervisor
-    import serving.local.triton
-    import serving.local.up  # noqa: F401
+    for name in (
+        "numpy.random",
+        "pydantic.v1",  # FastAPI looks for it in each route
+        "serving.cli.serve",
+        "serving.gateway.grpc.server",
+        "serving.gateway.serve",
+        "serving.local.supervisor",
+        "serving.local.triton",
+        "serving.local.up",
+    ):
+        importlib.import_module(name)
 
     # `kubernetes`, which a scaler imports for a kubeconfig, brings what compiles a grammar of IRIs for two seconds (tests/conftest.py).
     sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+    gc.collect()
+    gc.freeze()  # no fork looks through all this for garbage, half of what its start would cost
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for those who wait
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends when it is not asked any more
