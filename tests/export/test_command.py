@@ -110,7 +110,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (made / "encoder.onnx").write_bytes(bert.build(small, seed=3, opset=18))
     (made / "worse.onnx").write_bytes(spoil.perturbed(FP32.read_bytes()))
     (made / "scores.onnx").write_bytes(spoil.without_softmax(FP32.read_bytes()))
-    (made / "slow.onnx").write_bytes(spoil.slowed(FP32.read_bytes(), 2))
+    (made / "slow.onnx").write_bytes(spoil.slowed(FP32.read_bytes(), 6))
     (made / "half.onnx").write_bytes(FP16.read_bytes())
     os.chdir(made)
     yield made

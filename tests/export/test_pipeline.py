@@ -324,7 +324,7 @@ def test_of_two_files_that_pass_the_faster_one_is_kept(
     exported: ExportedModel, held_out: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast_first: bool
 ) -> None:
     """Two real files with the same answers, one of them larger."""
-    made = [Candidate("int8", exported.model, "fast"), Candidate("int8", spoil.slowed(exported.model, 2), "slow")]
+    made = [Candidate("int8", exported.model, "fast"), Candidate("int8", spoil.slowed(exported.model, 6), "slow")]
     monkeypatch.setattr(variants, "candidates", lambda *_, **__: iter(made if is_fast_first else made[::-1]))
     int8 = export(exported, held_out, tmp_path).published[1]
     assert int8.model_path.read_bytes() == exported.model

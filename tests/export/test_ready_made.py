@@ -87,7 +87,7 @@ def test_fp16_is_published_for_the_gpu_pool_without_being_timed(repository: Path
 def test_a_slower_variant_is_refused_and_kept_when_told_so(
     repository: Path, tmp_path: Path, fp32: bytes, content: Callable[[Path], dict[str, bytes]]
 ) -> None:
-    (tmp_path / "slow.onnx").write_bytes(spoil.slowed(fp32, 2))
+    (tmp_path / "slow.onnx").write_bytes(spoil.slowed(fp32, 6))
     before = content(repository)
     with pytest.raises(Slower, match=r"digits-int8.*refused.*FP32.*--keep-slow"):
         export(tmp_path / "slow.onnx", repository, keeps_slow=False)
@@ -105,7 +105,7 @@ def test_a_clearly_faster_variant_passes(repository: Path, tmp_path: Path, fp32:
         for path in ("labels.txt", "preprocessing.json", "sample.json", "warmup/0.bin")
     }
     with writing(repository, "digits"):
-        publish(repository, replace(baseline.record, speed=()), {MODEL_FILE: spoil.slowed(fp32, 2), **files})
+        publish(repository, replace(baseline.record, speed=()), {MODEL_FILE: spoil.slowed(fp32, 6), **files})
     (tmp_path / "fast.onnx").write_bytes(fp32)
     record = export(tmp_path / "fast.onnx", repository).record
     assert record.pools["cpu"].status == "passed"
