@@ -109,15 +109,15 @@ def gateway_before(
 def wait_for_model(
     running: Running, triton: Served, model: str = "types.any", headers: Mapping[str, str] | None = None
 ) -> None:
-    """Until the gateway lists what this Triton serves, which is started anew where it has ended, once. A failure tells what both say."""
+    """Until the gateway sends it what this Triton serves, which is started anew where it has ended, once. A failure tells what both say."""
     if triton.program.process.poll() is not None and triton.start is not None:
         sys.stderr.write(f"started anew: {triton.program.account}\n")
         triton.program = triton.start()
 
-    def is_listed() -> bool:
+    def is_ready() -> bool:
         for program in (running.program, triton.program):
             assert program.process.poll() is None, program.account
-        return model in running.ask("/v2/repository/index", b"", headers).body.decode()
+        return running.ask(f"/v2/models/{model}/ready", headers=headers).status == 200
 
     def seen() -> str:
         parts = [running.ask("/admin/status", headers=headers).body.decode(), running.program.account]
@@ -129,7 +129,7 @@ def wait_for_model(
             parts.append(f"Triton does not answer: {error}")
         return "\n".join([*parts, triton.program.account])
 
-    wait_until(is_listed, f"{model} is listed", seen=seen)
+    wait_until(is_ready, f"{model} is ready", seen=seen)
 
 
 @pytest.fixture(scope="session")
@@ -221,9 +221,15 @@ def all_served(folder: Path, configs: Mapping[str, Any]) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def gateway(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def lasting_gateway(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with gateway_before(
         tmp_path_factory.mktemp("gateway"), {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
     ) as running:
-        wait_for_model(running, kinds)
         yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(lasting_gateway: Running, kinds: Served) -> Running:
+    """Before both, whatever the file before asked of them: a Triton that works on for clients who have left gets a new start."""
+    wait_for_model(lasting_gateway, kinds)
+    return lasting_gateway

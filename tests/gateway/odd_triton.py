@@ -43,6 +43,7 @@ class OddTriton:
     version: str = "1"
     config_s: float = 0.0  # that a configuration takes
     hangs: bool = False  # nothing is answered any more
+    hangs_up: int = 0  # questions for its index that get no answer but the end of their connection
     max_batch: int = 1
     task: str = ""
     statistics: tuple[int, Any] = (400, {"error": "statistics are off"})
@@ -71,6 +72,9 @@ class OddTriton:
                 body = await reader.readexactly(int(lengths[0].split(b":")[1])) if lengths else b""
                 if b"/infer " in head:
                     self.heads.append(head)
+                if self.hangs_up and b"/index " in head:
+                    self.hangs_up -= 1
+                    break
                 status, out = await self._answer(head.split(b" ")[1].decode(), body)
                 while self.hangs:
                     await asyncio.sleep(0.05)

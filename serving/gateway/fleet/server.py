@@ -162,7 +162,7 @@ class Server:
 
     async def poll(self, device: str) -> bool:
         """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost."""
-        index = orjson.loads((await self.fetch(b"POST", "/v2/repository/index")).body)
+        index = orjson.loads((await self.read(b"POST", "/v2/repository/index")).body)
         if not self.alive:
             self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:

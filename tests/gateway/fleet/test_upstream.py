@@ -280,3 +280,18 @@ def test_a_large_body_goes_out_whole() -> None:
 
     with_peer(peer, work)
     assert seen == [400_000]
+
+
+def test_a_server_whose_idle_connection_ends_under_a_poll_is_asked_again_and_goes_on_getting_requests() -> None:
+    async def run() -> None:
+        triton = OddTriton()
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            [server] = gateway.catalogue.pools["cpu"]
+            before = dict(server.back)
+            for _ in range(3):
+                triton.hangs_up, num_polls = 1, server.polls
+                await until(lambda num_polls=num_polls: server.polls > num_polls + 1, "it is polled")
+                assert triton.hangs_up == 0
+            assert server.back == before, "it was taken for one that is away"
+
+    asyncio.run(run())

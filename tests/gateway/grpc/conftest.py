@@ -45,11 +45,17 @@ def speaking_before(folder: Path, pools: Mapping[str, list[str]], *more: str, **
 
 
 @pytest.fixture(scope="session")
-def speaking(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
+def lasting_speaking(digits: str, kinds: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
     pools = {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
     with speaking_before(tmp_path_factory.mktemp("speaking"), pools) as both:
-        wait_for_model(both.running, kinds)
         yield both
+
+
+@pytest.fixture(scope="module")
+def speaking(lasting_speaking: Speaking, kinds: Served) -> Speaking:
+    """Before both, whatever the file before asked of them."""
+    wait_for_model(lasting_speaking.running, kinds)
+    return lasting_speaking
 
 
 @pytest.fixture
