@@ -31,6 +31,7 @@ from tests.cluster.hybrid.story import (
     SCALER_KILLED,
     SPOT_NOTICE,
 )
+from tests.cluster.hybrid.three_pools import ALONE, FALLS, LARGE, LARGE_LOAD, SMALL_LOAD, errors, late
 
 RUN_S = 570  # it takes half of it on two busy cores
 MARK = "HYBRID_RUN"  # in the environment of all that this run starts, and of nothing that another does
@@ -149,6 +150,34 @@ def test_requests_to_a_triton_that_falls_silent_are_answered_by_the_cpu(report: 
 
 def test_both_gateways_are_asked(report: Report) -> None:
     assert report["phases"]["warm on the CPU"]["endpoints"] == 2
+
+
+# -- three pools of different size and price, and a model that only cards serve at first: in this file, so that one story plays at a time ---
+
+
+@pytest.fixture(scope="module")
+def three_pools(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return played(tmp_path_factory.mktemp("three-pools"), "--three-pools")
+
+
+def test_each_load_has_its_cheapest_mix_in_time_and_nothing_is_left(three_pools: Report) -> None:
+    print(three_pools["marks"])
+    assert not three_pools["failed"]
+    assert late(three_pools) == []
+    assert three_pools["looks"][-1]["claims"] == 0
+
+
+def test_a_model_that_only_cards_serve_wakes_one_and_is_told_not_to_be_ready_until_then(three_pools: Report) -> None:
+    assert errors(three_pools) == []
+    assert three_pools["phases"][ALONE]["errors"] > 0, "those that came before a card were told so"
+    assert set(three_pools["phases"][ALONE]["pools"]) <= {GPU, LARGE}
+
+
+def test_the_cards_answer_what_they_were_bought_for(three_pools: Report) -> None:
+    answers = {name: three_pools["phases"][name]["pools"] for name in (SMALL_LOAD, LARGE_LOAD, FALLS)}
+    assert answers[SMALL_LOAD].keys() == {CPU, GPU}
+    assert answers[LARGE_LOAD][LARGE] > 0
+    assert answers[FALLS][CPU] > 0
 
 
 def test_nothing_it_started_is_left(report: Report, tmp_path_factory: pytest.TempPathFactory) -> None:
