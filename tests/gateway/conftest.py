@@ -38,10 +38,11 @@ class Reply:
 
 @dataclass
 class Running:
-    """A gateway process."""
+    """A gateway process. `behind`: Tritons of which a test that fails tells what they said last."""
 
     program: Program
     port: int
+    behind: tuple[Served, ...] = ()
 
     @property
     def url(self) -> str:
@@ -60,6 +61,17 @@ class Running:
 
     def infer(self, body: bytes, model: str = "digits", headers: Mapping[str, str] | None = None) -> Reply:
         return self.ask(f"/v2/models/{model}/infer", body, headers)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: Any = yield
+    running = getattr(item, "funcargs", {}).get("gateway")
+    if report.failed and isinstance(running, Running):
+        for of in (running, *running.behind):
+            state, *lines = of.program.account.splitlines()
+            report.sections.append(("said last", "\n".join([state, *lines[-8:]])))
+    return report
 
 
 def write_settings(
@@ -225,6 +237,7 @@ def lasting_gateway(digits: str, kinds: Served, tmp_path_factory: pytest.TempPat
     with gateway_before(
         tmp_path_factory.mktemp("gateway"), {"cpu": [digits], "kinds": [f"http://{kinds.url}"]}
     ) as running:
+        running.behind = (kinds,)
         yield running
 
 
