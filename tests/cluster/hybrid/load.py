@@ -60,6 +60,10 @@ class Load(threading.Thread):
     def run(self) -> None:
         asyncio.run(self._send_all())
 
+    def num_endpoints(self) -> int:
+        """Gateways that nodes know now."""
+        return len(self._known.now("http"))
+
     def stop(self) -> None:
         self._stopped.set()
         self.join()
@@ -94,7 +98,11 @@ class Load(threading.Thread):
                 if len(self._idle) + self._busy >= CONNECTIONS and self._idle:
                     endpoint, reader, writer = self._idle.popleft()
                 else:
-                    endpoint = random.choice(endpoints)  # IndexError: the Service has none
+                    kept = Counter(
+                        it[0] for it in self._idle
+                    )  # the fewest first, as the channels do it (`endpoints.Forward`)
+                    fewest = [it for it in endpoints if kept[it] == min(kept[each] for each in endpoints)]
+                    endpoint = random.choice(fewest)  # IndexError: the Service has none
                     reader, writer = await asyncio.open_connection(*endpoint.split(":"))
                 said, pool, stays = await self._ask(reader, writer)
             if stays and len(self._idle) < CONNECTIONS:

@@ -44,6 +44,7 @@ from tests.cluster.hybrid.scalers import Scalers
 from tests.cluster.hybrid.watch import Watch
 from tests.cluster.release import PROFILES, Release
 
+NUM_GATEWAYS = 2  # the chart's default
 SCALER_KILLED = "both scalers are killed in turn"
 MAINTAINED, DELETED = "a GPU node is drained for maintenance", "a GPU node is deleted"
 CONSOLIDATED, SPOT_NOTICE = "Karpenter moves to a cheaper node", "a spot notice"
@@ -91,6 +92,7 @@ class Story:
     def warm_up(self, **more: object) -> None:
         with self.phase("install"):
             self.release(**more).install()
+            until(lambda: self.load.num_endpoints() == NUM_GATEWAYS, "nodes know both gateways", 30)
             self.load.start()
         with self.phase("warm on the CPU"):
             time.sleep(5)
