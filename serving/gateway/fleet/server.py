@@ -6,6 +6,7 @@ reason, for `/admin/status`. Which servers there are and where requests go is no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -110,6 +111,7 @@ class Server:
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
     work: Work | None = None  # as it told when it was last polled while requests were under way
+    polling: asyncio.Lock = field(default_factory=asyncio.Lock)
     liveness: Liveness = field(init=False)
     shared_memory: SharedMemory = field(init=False)
 
@@ -161,10 +163,17 @@ class Server:
         self.snapshot, self.variants = ServerSnapshot(), {}
 
     async def poll(self, device: str) -> bool:
-        """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost."""
+        """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost.
+
+        One at a time: of two, the one that asked first might be done last, and what it heard would stand though it is old.
+        """
+        async with self.polling:
+            return await self._poll(device)
+
+    async def _poll(self, device: str) -> bool:
         index = orjson.loads((await self.read(b"POST", "/v2/repository/index")).body)
         if not self.alive:
-            self.triton = str(orjson.loads((await self.fetch(b"GET", "/v2")).body)["version"])
+            self.triton = str(orjson.loads((await self.read(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
             self.work = await self.ask_work()
         now = perf_counter()
@@ -205,7 +214,7 @@ class Server:
         refused = {name: reason for name, reason in old.refused.items() if name in ready - new}
         changing = _changing(index, ready)
         for name in sorted(new):
-            answer = await self.fetch(b"GET", f"/v2/models/{name}/config")
+            answer = await self.read(b"GET", f"/v2/models/{name}/config")
             if answer.status != 200:
                 refused[name] = f"Triton answered {answer.status} for its configuration"
                 continue

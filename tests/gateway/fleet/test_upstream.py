@@ -295,3 +295,20 @@ def test_a_server_whose_idle_connection_ends_under_a_poll_is_asked_again_and_goe
             assert server.back == before, "it was taken for one that is away"
 
     asyncio.run(run())
+
+
+def test_what_a_poll_heard_before_a_model_was_unloaded_does_not_stand_after_a_later_one() -> None:
+    async def run() -> None:
+        triton = OddTriton()
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            [server] = gateway.catalogue.pools["cpu"]
+            triton.config_s = 0.1  # a poll that sees a new model takes as long
+            triton.models = ["m-fp32", "n-fp32"]
+            polls = [asyncio.create_task(gateway.catalogue.poll("cpu", server))]
+            await asyncio.sleep(triton.config_s / 2)  # it has the index by now
+            triton.models = ["m-fp32"]
+            polls.append(asyncio.create_task(gateway.catalogue.poll("cpu", server)))
+            await asyncio.gather(*polls)
+            assert server.snapshot.served.keys() == {"m-fp32"}
+
+    asyncio.run(run())
