@@ -121,7 +121,7 @@ docs: .venv-docs/.installed ## Build the site of docs/ into site/, with search; 
 
 constraints: .venv/.dev ## Renew the pinned versions in constraints.txt
 	$(PYTHON_HERE) -m pip install -q uv
-	.venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --upgrade \
+	.venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11.0 --all-extras --upgrade \
 	  --no-header --no-annotate --no-emit-index-url -q -o constraints.txt
 
 clean: ## Remove environments, results and caches of this clone (not the cache in your home)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, NoReturn, Protocol
+from typing import IO, NoReturn, Protocol, cast
 
 from serving.children import OwnChild
 from serving.errors import EnvironmentFault, TandemError, UserError
@@ -229,9 +229,17 @@ def unpack(layer: Path, folder: Path) -> None:
                     if gone.resolve().is_relative_to(folder.resolve()):
                         _take_away(gone, own, has_itself=not is_whole)
                 elif member.isfile() or member.isdir():
-                    tar.extract(member, folder, filter="data")
-                    if member.isfile():
-                        own.add((folder / place).resolve())
+                    # By hand: before Python 3.11.4, tarfile has no filter that keeps a member inside the folder.
+                    target = (folder / member.name.lstrip("/")).resolve()
+                    if not target.is_relative_to(folder.resolve()):
+                        raise tarfile.ExtractError(f"'{member.name}' leads out of the folder")
+                    if member.isdir():
+                        target.mkdir(parents=True, exist_ok=True)
+                        continue
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with cast(IO[bytes], tar.extractfile(member)) as packed_file, target.open("wb") as file:
+                        shutil.copyfileobj(packed_file, file)
+                    own.add(target)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise EnvironmentFault(f"a layer is no tar or tar.gz file: {error}") from None
 

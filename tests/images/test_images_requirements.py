@@ -51,7 +51,8 @@ ELSEWHERE = {"loadtest", "serving"}
 
 def listed(name: str) -> set[str]:
     lines = (ROOT / "scripts" / "images" / name).read_text().splitlines()
-    return {normal(line) for line in lines if line and not line.startswith("#")}
+    wanted = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {normal(it.name) for it in wanted if it.marker is None or it.marker.evaluate()}
 
 
 def normal(name: str) -> str:
