@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,7 @@ def test_a_rate_is_met_where_one_in_a_hundred_at_most_is_late_or_lost(
     assert peers.judged(sent, num_dropped) == outcome
 
 
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="it needs wrk: apt-get install wrk")
 def test_who_cannot_be_had_says_why_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
