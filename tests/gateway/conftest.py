@@ -38,7 +38,7 @@ class Reply:
 
 @dataclass
 class Running:
-    """A gateway process. `behind`: Tritons of which a test that fails tells what they said last."""
+    """A gateway process. `behind`: Tritons whose last lines a failing test prints."""
 
     program: Program
     port: int
@@ -66,11 +66,12 @@ class Running:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: Any = yield
-    running = getattr(item, "funcargs", {}).get("gateway")
-    if report.failed and isinstance(running, Running):
-        for of in (running, *running.behind):
-            state, *lines = of.program.account.splitlines()
-            report.sections.append(("said last", "\n".join([state, *lines[-8:]])))
+    for value in getattr(item, "funcargs", {}).values() if report.failed else ():
+        running = getattr(value, "running", value)  # one that speaks gRPC too has it
+        for of in (running, *running.behind) if isinstance(running, Running) else ():
+            with contextlib.suppress(OSError):  # its log is gone
+                state, *lines = of.program.account.splitlines()
+                report.sections.append(("said last", "\n".join([state, *lines[-8:]])))
     return report
 
 
@@ -121,7 +122,7 @@ def gateway_before(
 def wait_for_model(
     running: Running, triton: Served, model: str = "types.any", headers: Mapping[str, str] | None = None
 ) -> None:
-    """Until the gateway sends it what this Triton serves, which is started anew where it has ended, once. A failure tells what both say."""
+    """Waits until the gateway reports the model ready. Starts this Triton once more if it has ended. A failure tells what both say."""
     if triton.program.process.poll() is not None and triton.start is not None:
         sys.stderr.write(f"started anew: {triton.program.account}\n")
         triton.program = triton.start()
@@ -243,6 +244,6 @@ def lasting_gateway(digits: str, kinds: Served, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def gateway(lasting_gateway: Running, kinds: Served) -> Running:
-    """Before both, whatever the file before asked of them: a Triton that works on for clients who have left gets a new start."""
+    """One gateway for all files. Waits until `kinds` serves again, because the file before may have made it restart."""
     wait_for_model(lasting_gateway, kinds)
     return lasting_gateway

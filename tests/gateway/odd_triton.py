@@ -43,7 +43,7 @@ class OddTriton:
     version: str = "1"
     config_s: float = 0.0  # that a configuration takes
     hangs: bool = False  # nothing is answered any more
-    hangs_up: int = 0  # questions for its index that get no answer but the end of their connection
+    hangs_up: int = 0  # index requests to answer by closing the connection
     max_batch: int = 1
     task: str = ""
     statistics: tuple[int, Any] = (400, {"error": "statistics are off"})

@@ -289,9 +289,9 @@ class Catalogue:
             self._publish()
 
     async def _ask(self, pool: str, server: Server) -> bool:
-        before = server.num_restarts
         is_news = await server.poll(self.device(pool))
-        if before is not None and server.num_restarts is not None and (more := server.num_restarts - before) > 0:
+        more, server.new_restarts = server.new_restarts, 0
+        if more:
             self.num_contained[pool] += more
             log.warning("%s was restarted because it worked on though nobody waited for it", server.target.url)
             self._release(server)

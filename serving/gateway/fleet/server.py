@@ -6,7 +6,6 @@ reason, for `/admin/status`. Which servers there are and where requests go is no
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -101,6 +100,8 @@ class Server:
     died: dict[str, float] = field(default_factory=dict)  # when a model's death was last noticed
     back: dict[str, float] = field(default_factory=dict)  # when it was seen to serve a model after it had not
     polls: int = 0
+    num_asked: int = 0  # polls that have begun
+    heard: int = 0  # the latest of them that is done
     answered: dict[str, float] = field(default_factory=dict)  # when a model last answered
     held: dict[str, Hold] = field(
         default_factory=dict
@@ -108,10 +109,10 @@ class Server:
     quarantined: dict[str, Quarantine] = field(default_factory=dict)  # by `request/parity.py`: they get no requests
     is_leaving: bool = False  # it gets nothing new, because it is to be started anew
     num_restarts: int | None = None  # because it worked on for nobody, as its supervisor tells
+    new_restarts: int = 0  # of these, that nobody has counted yet
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
     triton: str | None = None  # its version
     work: Work | None = None  # as it told when it was last polled while requests were under way
-    polling: asyncio.Lock = field(default_factory=asyncio.Lock)
     liveness: Liveness = field(init=False)
     shared_memory: SharedMemory = field(init=False)
 
@@ -165,12 +166,10 @@ class Server:
     async def poll(self, device: str) -> bool:
         """Asks what it serves, for a pool of this device. Returns whether that is another thing than before. Raises Lost.
 
-        One at a time: of two, the one that asked first might be done last, and what it heard would stand though it is old.
+        Several may be under way. What one heard is dropped where a later one is done already: it is older.
         """
-        async with self.polling:
-            return await self._poll(device)
-
-    async def _poll(self, device: str) -> bool:
+        self.num_asked += 1
+        turn = self.num_asked
         index = orjson.loads((await self.read(b"POST", "/v2/repository/index")).body)
         if not self.alive:
             self.triton = str(orjson.loads((await self.read(b"GET", "/v2")).body)["version"])
@@ -179,6 +178,9 @@ class Server:
         now = perf_counter()
         self.suspended = {name: until for name, until in self.suspended.items() if until > now}
         snapshot = await self._look(index, device)
+        if turn < self.heard:
+            return False
+        self.heard = turn
         came = snapshot.served.keys() if not self.alive else snapshot.served.keys() - self.snapshot.served.keys()
         self.back |= dict.fromkeys(came, perf_counter())
         is_news = not self.alive or snapshot != self.snapshot
@@ -187,7 +189,7 @@ class Server:
 
     async def ask_work(self) -> Work | None:
         """None where it tells none, which keeps it from nothing: a Triton may be started without statistics. Raises Lost."""
-        answer = await self.fetch(b"GET", "/v2/models/stats")
+        answer = await self.read(b"GET", "/v2/models/stats")
         try:
             if answer.status != 200:
                 return None
@@ -262,7 +264,9 @@ class Server:
     def _note_restarts(self, config: Mapping[str, Any]) -> None:
         told = config.get("parameters", {}).get("tandem_contained", {}).get("string_value", "")
         if told.isdecimal():
-            self.num_restarts = int(told)
+            before, self.num_restarts = self.num_restarts, int(told)
+            if before is not None:
+                self.new_restarts += max(0, self.num_restarts - before)
 
     async def fetch(
         self, method: bytes, path: str, body: bytes = b"", *, patience_s: float | None = None, fresh: bool = False
@@ -274,7 +278,7 @@ class Server:
         return await self.target.ask(filled, (body,), give_up_at, fresh=fresh)
 
     async def read(self, method: bytes, path: str) -> Answer:
-        """What changes nothing there: once more, on a new connection, where one is lost, as an idle one is after a restart. Raises Lost."""
+        """A request that changes nothing there. It is sent once more, on a new connection, if the first one ends. Raises Lost."""
         try:
             return await self.fetch(method, path)
         except Lost as lost:

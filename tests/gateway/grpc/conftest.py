@@ -53,7 +53,7 @@ def lasting_speaking(digits: str, kinds: Served, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def speaking(lasting_speaking: Speaking, kinds: Served) -> Speaking:
-    """Before both, whatever the file before asked of them."""
+    """One gateway for all files. Waits until `kinds` serves again, because the file before may have made it restart."""
     wait_for_model(lasting_speaking.running, kinds)
     return lasting_speaking
 
