@@ -229,7 +229,9 @@ def unpack(layer: Path, folder: Path) -> None:
                     if gone.resolve().is_relative_to(folder.resolve()):
                         _take_away(gone, own, has_itself=not is_whole)
                 elif member.isfile() or member.isdir():
-                    # By hand: before Python 3.11.4, tarfile has no filter that keeps a member inside the folder.
+                    # By hand, because tarfile has no filter that keeps a member inside the folder before Python 3.11.4.
+                    if member.sparse is not None:
+                        raise tarfile.ExtractError(f"'{member.name}' is sparse, and might fill the disk")
                     target = (folder / member.name.lstrip("/")).resolve()
                     if not target.is_relative_to(folder.resolve()):
                         raise tarfile.ExtractError(f"'{member.name}' leads out of the folder")
@@ -240,8 +242,16 @@ def unpack(layer: Path, folder: Path) -> None:
                     with cast(IO[bytes], tar.extractfile(member)) as packed_file, target.open("wb") as file:
                         shutil.copyfileobj(packed_file, file)
                     own.add(target)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise EnvironmentFault(f"a layer is no tar or tar.gz file: {error}") from None
+    except (
+        tarfile.TarError,
+        EOFError,
+        gzip.BadGzipFile,
+        zlib.error,
+        FileExistsError,
+        NotADirectoryError,
+        IsADirectoryError,
+    ) as error:
+        raise EnvironmentFault(f"a layer is no tar or tar.gz file that can be unpacked: {error}") from None
 
 
 def _take_away(gone: Path, own: set[Path], *, has_itself: bool) -> None:

@@ -523,6 +523,27 @@ def damaged() -> bytes:
     return next(it for it in ends if is_no_deflate(it))
 
 
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "../tree2/x", "a"])
+def test_a_layer_that_leads_out_of_the_folder_or_cannot_lie_over_another_is_told(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "tree"
+    (folder / "a").mkdir(parents=True)
+    (tmp_path / "tree2").mkdir()
+    (tmp_path / "layer").write_bytes(layer({name: b"new"}))
+    with pytest.raises(EnvironmentFault, match="a layer is no tar"):
+        mirror.unpack(tmp_path / "layer", folder)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "layer"]
+
+
+def test_a_sparse_file_of_a_layer_does_not_fill_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with (tmp_path / "hole").open("wb") as file:
+        file.truncate(50_000_000)
+    subprocess.run(["tar", "-S", "-cf", tmp_path / "layer", "-C", tmp_path, "hole"], check=True)
+    with pytest.raises(EnvironmentFault, match="'hole' is sparse"):
+        mirror.unpack(tmp_path / "layer", tmp_path / "tree")
+    assert not list((tmp_path / "tree").iterdir())
+
+
 def test_a_layer_that_is_damaged_in_its_middle_is_told(tmp_path: Path) -> None:
     (tmp_path / "layer").write_bytes(damaged())
     with pytest.raises(EnvironmentFault, match=r"no tar or tar\.gz"):
