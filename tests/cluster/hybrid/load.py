@@ -98,10 +98,10 @@ class Load(threading.Thread):
                 if len(self._idle) + self._busy >= CONNECTIONS and self._idle:
                     endpoint, reader, writer = self._idle.popleft()
                 else:
-                    kept = Counter(
-                        it[0] for it in self._idle
-                    )  # the fewest first, as the channels do it (`endpoints.Forward`)
-                    fewest = [it for it in endpoints if kept[it] == min(kept[each] for each in endpoints)]
+                    # The one with the fewest idle connections, so that both gateways always have some.
+                    kept = Counter(it[0] for it in self._idle)
+                    least = min((kept[it] for it in endpoints), default=0)
+                    fewest = [it for it in endpoints if kept[it] == least]
                     endpoint = random.choice(fewest)  # IndexError: the Service has none
                     reader, writer = await asyncio.open_connection(*endpoint.split(":"))
                 said, pool, stays = await self._ask(reader, writer)

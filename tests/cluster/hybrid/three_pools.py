@@ -14,7 +14,7 @@ from tests.cluster.hybrid.story import Story
 
 LARGE = "emulated-gpu-large"  # a pool of cards by its name (docs/emulated.md)
 PRICE_PER_HOUR = 0.09
-HIGHEST_RPS = 66.0  # the small card and two CPU servers carry 58 with room; without room, 83
+HIGHEST_RPS = 66.0  # the small card and two CPU servers carry 58 with headroom, 83 at full load
 ALONE, COLD = "only cards serve the model", "its first requests"
 JOINED, SMALL_LOAD, LARGE_LOAD, FALLS = "the CPU joins", "for the small card", "for the large card", "for the CPU alone"
 NONE_BOUGHT, WOKEN, SERVED = "no node was bought", "a card was woken", "it answers"
