@@ -69,9 +69,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     for value in getattr(item, "funcargs", {}).values() if report.failed else ():
         running = getattr(value, "running", value)  # one that speaks gRPC too has it
         for of in (running, *running.behind) if isinstance(running, Running) else ():
-            with contextlib.suppress(OSError):  # its log is gone
-                state, *lines = of.program.account.splitlines()
-                report.sections.append(("said last", "\n".join([state, *lines[-8:]])))
+            state, *lines = of.program.account.splitlines()
+            report.sections.append(("said last", "\n".join([state, *lines[-8:]])))
     return report
 
 

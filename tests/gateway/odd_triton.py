@@ -39,6 +39,7 @@ class OddTriton:
     failures: dict[str, str] = field(default_factory=dict)  # name -> why it could not be loaded
     unloaded: list[str] = field(default_factory=list)  # by somebody
     loading: list[str] = field(default_factory=list)
+    index: tuple[int, Any] | None = None  # in place of all these
     digest: str = "00"
     version: str = "1"
     config_s: float = 0.0  # that a configuration takes
@@ -90,6 +91,8 @@ class OddTriton:
             return 200, {}
         if path == "/v2":
             return 200, {"version": "2.51.0"}
+        if path == "/v2/repository/index" and self.index is not None:
+            return self.index
         if path == "/v2/repository/index":
             rows = [{"name": name, "version": self.version, "state": "READY"} for name in self.models]
             rows += [{"name": name, "version": "1", "state": "LOADING"} for name in self.loading]

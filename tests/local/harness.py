@@ -128,7 +128,8 @@ class Program:
         """Whether it runs, and what it said last."""
         code = self.process.poll()
         state = "runs" if code is None else f"ended with {code}"
-        return "\n".join([f"{self.log} of process {self.pid}, which {state}:", *self.lines()[-NUM_LAST:]])
+        lines = self.lines()[-NUM_LAST:] if self.log.exists() else ["(its log is gone)"]
+        return "\n".join([f"{self.log} of process {self.pid}, which {state}:", *lines])
 
     def wait_for(self, part: str, limit_s: float = LIMIT_S) -> str:
         """The first line that holds this. Fails with all lines when the process ends before."""

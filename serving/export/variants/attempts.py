@@ -28,7 +28,10 @@ class _Known:
 
 
 class Attempts:
-    """Of one search. `folder` None: nothing is remembered. `refusals`: words -> why, in the order of the attempts."""
+    """Of one search. `refusals`: words -> why, in the order of the attempts.
+
+    `folder`: its own, beside those of other searches, of which the oldest are removed; None: nothing is remembered.
+    """
 
     def __init__(self, folder: Path | None, budget_s: float, say: Callable[[str], None] = lambda _: None) -> None:
         self._folder, self._say = folder, say

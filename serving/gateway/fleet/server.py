@@ -42,6 +42,7 @@ RESTART = (
     "tandem-restart"  # the row of its index by which a Triton that Tandem keeps asks for a new start (`recycling.py`)
 )
 SHORT = "tandem-memory"  # likewise, by which one tells that its models alone take more memory than it may have
+UNREADABLE = 500  # of an index, where Triton cannot read its model repository
 LOADING, DRAINING = "loading", "draining"
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 
@@ -111,6 +112,8 @@ class Server:
     num_restarts: int | None = None  # because it worked on for nobody, as its supervisor tells
     new_restarts: int = 0  # of these, that nobody has counted yet
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
+    listed: list[dict[str, Any]] = field(default_factory=list)  # its index, as it answered that last
+    why_unlisted: str = ""  # why it does not at present
     triton: str | None = None  # its version
     work: Work | None = None  # as it told when it was last polled while requests were under way
     liveness: Liveness = field(init=False)
@@ -170,7 +173,7 @@ class Server:
         """
         self.num_asked += 1
         turn = self.num_asked
-        index = orjson.loads((await self.read(b"POST", "/v2/repository/index")).body)
+        index = await self.index()
         if not self.alive:
             self.triton = str(orjson.loads((await self.read(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
@@ -186,6 +189,22 @@ class Server:
         is_news = not self.alive or snapshot != self.snapshot
         self.alive, self.snapshot = True, snapshot
         return is_news
+
+    async def index(self) -> list[dict[str, Any]]:
+        """What its repository has, in whatever state. Raises Lost.
+
+        A Triton whose repository cannot be read, because its volume is away for instance, lists nothing and serves on: then the models that
+        it counts requests of are loaded, and of the others what it said last stands.
+        """
+        answer = await self.read(b"POST", "/v2/repository/index")
+        if answer.status != UNREADABLE:
+            self.why_unlisted = ""
+            self.listed = orjson.loads(answer.body)
+            return self.listed
+        counted = orjson.loads((await self.read(b"GET", "/v2/models/stats")).body)["model_stats"]
+        self.why_unlisted = plain_reason(str(orjson.loads(answer.body)["error"]))
+        loaded = [{"name": row["name"], "version": row["version"], "state": "READY"} for row in counted]
+        return [*loaded, *(row for row in self.listed if row.get("state") != "READY")]
 
     async def ask_work(self) -> Work | None:
         """None where it tells none, which keeps it from nothing: a Triton may be started without statistics. Raises Lost."""

@@ -203,10 +203,9 @@ async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Repos
 
 async def _held(server: Server) -> set[str]:
     try:
-        index = orjson.loads((await server.read(b"POST", "/v2/repository/index")).body)
+        return {entry["name"] for entry in await server.index()}
     except Lost:
         return set()
-    return {entry["name"] for entry in index}
 
 
 async def _change(catalogue: Catalogue, place: ModelOnServer, body: bytes, action: Action) -> None:
@@ -230,8 +229,7 @@ async def _until_done(place: ModelOnServer, action: Action) -> None:
     if action == "load":
         return
     for _ in range(int(PATIENCE_S / UNLOAD_POLL_S)):
-        index = orjson.loads((await place.server.read(b"POST", "/v2/repository/index")).body)
-        states = {entry.get("state") for entry in index if entry["name"] == place.name}
+        states = {entry.get("state") for entry in await place.server.index() if entry["name"] == place.name}
         if not states & {"READY", "UNLOADING"}:
             return
         await asyncio.sleep(UNLOAD_POLL_S)

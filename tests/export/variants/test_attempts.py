@@ -29,13 +29,14 @@ def test_a_refused_attempt_is_not_made_again_and_of_one_that_passed_the_file_is_
 
 
 def test_a_file_that_changed_is_made_anew(tmp_path: Path) -> None:
-    Attempts(tmp_path, 60).note("b", "way b", b"file b", None)
-    [file] = tmp_path.glob("*.onnx")
+    search = tmp_path / "net"
+    Attempts(search, 60).note("b", "way b", b"file b", None)
+    [file] = search.glob("*.onnx")
     file.write_bytes(b"another")
-    assert Attempts(tmp_path, 60).file("b") is None
-    [words] = tmp_path.glob("*.json")
+    assert Attempts(search, 60).file("b") is None
+    [words] = search.glob("*.json")
     words.write_text("{")
-    assert not Attempts(tmp_path, 60).skips("b", "way b")
+    assert not Attempts(search, 60).skips("b", "way b")
 
 
 def test_the_first_attempt_is_made_and_no_other_where_there_is_no_time() -> None:

@@ -38,6 +38,8 @@ class Lacking:
 
     gateway: Running
     grpc_url: str
+    folder: Path  # its model repository is `repository` there
+    url: str
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def lacking(environment: Environment, tmp_path_factory: pytest.TempPathFactory) 
     ):
         # One model is loaded after the other, and the gateway may look in between.
         wait_until(lambda: not_loaded(gateway) >= NOT_LOADED, "it has seen all of them")
-        yield Lacking(gateway, f"127.0.0.1:{port}")
+        yield Lacking(gateway, f"127.0.0.1:{port}", folder, url)
 
 
 def not_loaded(gateway: Running) -> set[str]:
@@ -128,6 +130,31 @@ def test_models_says_what_a_gateway_cannot_serve(lacking: Lacking) -> None:
     assert set(lost) == {"digits-int8", "other-fp32", "other-int8"}
     assert WHY in lost["other-fp32"]
     assert tandem(*words[:-1], "http://127.0.0.1:1").returncode == 2
+
+
+@pytest.mark.triton
+def test_a_triton_whose_repository_is_away_goes_on_and_a_gateway_that_starts_meanwhile_asks_it(
+    lacking: Lacking, tmp_path: Path
+) -> None:
+    gateway, there, away = lacking.gateway, lacking.folder / "repository", lacking.folder / "away"
+
+    def num_said(line: str) -> int:
+        return sum(line in said for said in gateway.program.lines())
+
+    there.rename(away)
+    try:
+        wait_until(lambda: num_said("serves on without its model repository: failed to open directory"), "it is told")
+        assert gateway.infer(SAMPLE).status == 200
+        assert gateway.ask("/v2/models/digits-fp32/ready").status == 200
+        assert not_loaded(gateway) >= NOT_LOADED, "what it said last stands"
+        with gateway_before(tmp_path, {"cpu": [lacking.url]}, ready=False) as other:
+            wait_until(lambda: other.infer(SAMPLE).status == 200, "another one serves it, too")
+        assert num_said("serves on without") == 1
+    finally:
+        away.rename(there)
+    wait_until(lambda: num_said("has its model repository again"), "it is told")
+    wait_until(lambda: not_loaded(gateway) >= NOT_LOADED, "all is as before")
+    assert gateway.infer(SAMPLE).status == 200
 
 
 # -- what is not as its gate saw it -----------------------------------------------------------------------------------
@@ -323,5 +350,27 @@ def test_what_is_tried_again_is_not_unknown_meanwhile() -> None:
             assert await told() == (503, "not_ready", True)
             triton.models, triton.loading = ["m-fp32", "m-int8"], []
             assert await told() == (200, "", False)
+
+    asyncio.run(run())
+
+
+def test_of_a_triton_whose_repository_is_away_the_models_that_it_counts_requests_of_are_loaded() -> None:
+    async def run() -> None:
+        counted = [{"name": "m-fp32", "version": "1"}, {"name": "n-fp32", "version": "1"}]
+        triton = OddTriton(
+            models=["m-fp32", "n-fp32"], failures={"m-int8": WHY}, statistics=(200, {"model_stats": counted})
+        )
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            [server] = gateway.catalogue.pools["cpu"]
+            triton.index = (500, {"error": "failed to open directory /models"})
+            del counted[0]  # somebody unloaded it
+            await gateway.catalogue.poll("cpu", server)
+            assert (server.alive, server.snapshot.served.keys()) == (True, {"n-fp32"})
+            assert server.snapshot.failures.keys() == {"m-int8"}
+            triton.index = None
+            await gateway.catalogue.poll("cpu", server)
+            assert server.snapshot.served.keys() == {"m-fp32", "n-fp32"}
+            triton.index, triton.statistics = (500, {"error": "out of order"}), (400, {"error": "statistics are off"})
+            await until(lambda: not server.alive, "nothing tells what it has")
 
     asyncio.run(run())
