@@ -110,6 +110,7 @@ class Supervisor:
         self._plan = self._newest = plan
         self._stamps = dict(plan.stamps)  # of the repository that is served
         self._refused: dict[str, Stamp] | None = None  # of one that no plan could be made of
+        self._num_unread = 0  # looks in a row that could not read the repository
         self._refusals = dict(plan.refused)
         self._told: dict[str, Refusal] = {}  # those that this Triton's index tells of
         self._taken_s = 0.0
@@ -435,6 +436,8 @@ class Supervisor:
 
     async def _contain(self, now_s: float) -> bool:
         """Ends a server that works on for nobody. One that loads a model may be busy with that; one that does not say so is not."""
+        from serving.local.triton_control import LoadFailed
+
         assert self._server is not None
         assert self._control is not None
         clients = self._clients()
@@ -444,7 +447,11 @@ class Supervisor:
             return False
         answered: Mapping[str, int] = {}
         with contextlib.suppress(EnvironmentFault):
-            if self._changing or self._is_reloading() or await self._control.is_loading():
+            try:
+                is_spared = self._changing or self._is_reloading() or await self._control.is_loading()
+            except LoadFailed:  # it cannot list its repository, and without that could not start again
+                is_spared = True
+            if is_spared:
                 self._containment.forget()
                 return False
             answered = await self._control.num_answered()
@@ -658,8 +665,12 @@ class Supervisor:
                 self._refused = stamps
                 self._say(f"what is in the repository now is not taken: {error}")
             return set()
-        except OSError:  # it changes at this moment
+        except OSError as error:  # it changes at this moment, or cannot be read
+            self._num_unread += 1
+            if self._num_unread == 2:
+                self._say(f"the repository cannot be read, and what is loaded stays: {error}")
             return set()
+        self._num_unread = 0
         changed = {name for name in stamps.keys() | self._stamps.keys() if stamps.get(name) != self._stamps.get(name)}
         models = {_parameter(plan.configs[name], "tandem_model") for name in changed & plan.configs.keys()}
         changed |= {

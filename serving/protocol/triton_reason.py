@@ -7,9 +7,19 @@ from __future__ import annotations
 
 import re
 
+import orjson
+
 MAX_LETTERS = 300  # of a reason: the first sentence of the longest that was seen
 _REQUEST = re.compile(r"\[request id: [^\]]*\]\s*")
 _FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
+
+
+def reason_of(body: bytes) -> str:
+    """Of Triton's answer to what it could not do."""
+    try:
+        return plain_reason(str(orjson.loads(body)["error"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return plain_reason("")
 
 
 def plain_reason(message: str) -> str:

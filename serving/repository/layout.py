@@ -321,13 +321,14 @@ class Repository:
     def stamps(self, with_files: Collection[str] = ()) -> dict[str, Stamp] | None:
         """Variant -> what tells its record from an earlier one without reading it. None while a writer changes places.
 
-        Of those in `with_files` all files count, so that one that is put right is noticed.
+        Of those in `with_files` all files count, so that one that is put right is noticed. Raises UserError where there is no
+        repository, and OSError where what is there cannot be read, as on a volume that was lost.
         """
         if (self.path / JOURNAL_FILE).exists():
             return None
         stamps = {}
         for directory in self._directories():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 stat = (directory / RECORD_FILE).stat()
                 stamps[directory.name] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
                 if directory.name in with_files:

@@ -289,11 +289,13 @@ class Catalogue:
             self._publish()
 
     async def _ask(self, pool: str, server: Server) -> bool:
-        was_listed = not server.why_unlisted
         is_news = await server.poll(self.device(pool))
-        if was_listed and server.why_unlisted:
-            log.warning("%s serves on without its model repository: %s", server.target.url, server.why_unlisted)
-        elif not was_listed and not server.why_unlisted:
+        # A file that is replaced while Triton looks fails one index.
+        if server.num_index_errors > 1 and not server.is_without_repository:
+            server.is_without_repository = True
+            log.warning("%s serves on without its model repository: %s", server.target.url, server.index_error)
+        elif not server.num_index_errors and server.is_without_repository:
+            server.is_without_repository = False
             log.warning("%s has its model repository again", server.target.url)
         more, server.new_restarts = server.new_restarts, 0
         if more:

@@ -19,7 +19,7 @@ from serving.gateway.fleet.shared_memory import SharedMemory
 from serving.gateway.fleet.upstream import Answer, Lost, Target
 from serving.gateway.fleet.variants import NotRoutable, read_failures, read_variant, trial_of
 from serving.gateway.fleet.work import Work, read_work
-from serving.protocol.triton_reason import plain_reason
+from serving.protocol.triton_reason import plain_reason, reason_of
 from serving.repository import TRIAL
 from serving.scheduling.prediction import Full
 from serving.scheduling.replica import Replica
@@ -42,7 +42,7 @@ RESTART = (
     "tandem-restart"  # the row of its index by which a Triton that Tandem keeps asks for a new start (`recycling.py`)
 )
 SHORT = "tandem-memory"  # likewise, by which one tells that its models alone take more memory than it may have
-UNREADABLE = 500  # of an index, where Triton cannot read its model repository
+INDEX_FAILED = 500  # Triton's status for an index where it cannot read its model repository
 LOADING, DRAINING = "loading", "draining"
 SUSPEND_S = 1.0  # a dead stub is reloaded within about a second; until then requests to it would wait a second each
 
@@ -65,6 +65,13 @@ class ServerSnapshot:
     short_of_memory: str = ""  # likewise
     unloaded: frozenset[str] = frozenset()  # by somebody
     listed: frozenset[str] = frozenset()  # that its repository has, in whatever state
+
+
+class Index(NamedTuple):
+    """Of a model repository, a row for each version that was loaded or tried and for each other model. `error`: why it cannot be read."""
+
+    rows: list[dict[str, Any]]
+    error: str = ""
 
 
 class Quarantine(NamedTuple):
@@ -112,8 +119,10 @@ class Server:
     num_restarts: int | None = None  # because it worked on for nobody, as its supervisor tells
     new_restarts: int = 0  # of these, that nobody has counted yet
     num_silent: int = 0  # polls in a row that failed, of which the first got no answer in time
-    listed: list[dict[str, Any]] = field(default_factory=list)  # its index, as it answered that last
-    why_unlisted: str = ""  # why it does not at present
+    last_index: list[dict[str, Any]] = field(default_factory=list)  # that it could tell
+    index_error: str = ""  # why it cannot at present
+    num_index_errors: int = 0  # polls in a row
+    is_without_repository: bool = False  # as it was logged
     triton: str | None = None  # its version
     work: Work | None = None  # as it told when it was last polled while requests were under way
     liveness: Liveness = field(init=False)
@@ -173,7 +182,7 @@ class Server:
         """
         self.num_asked += 1
         turn = self.num_asked
-        index = await self.index()
+        index, error = await self.index()
         if not self.alive:
             self.triton = str(orjson.loads((await self.read(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
@@ -184,27 +193,33 @@ class Server:
         if turn < self.heard:
             return False
         self.heard = turn
+        if not error:
+            self.last_index = index
+        self.index_error, self.num_index_errors = error, self.num_index_errors + 1 if error else 0
         came = snapshot.served.keys() if not self.alive else snapshot.served.keys() - self.snapshot.served.keys()
         self.back |= dict.fromkeys(came, perf_counter())
         is_news = not self.alive or snapshot != self.snapshot
         self.alive, self.snapshot = True, snapshot
         return is_news
 
-    async def index(self) -> list[dict[str, Any]]:
+    async def index(self) -> Index:
         """What its repository has, in whatever state. Raises Lost.
 
-        A Triton whose repository cannot be read, because its volume is away for instance, lists nothing and serves on: then the models that
-        it counts requests of are loaded, and of the others what it said last stands.
+        A Triton that cannot read its repository lists nothing and serves on: the models in its statistics are loaded then, and of the
+        others the last index tells which could not be.
         """
         answer = await self.read(b"POST", "/v2/repository/index")
-        if answer.status != UNREADABLE:
-            self.why_unlisted = ""
-            self.listed = orjson.loads(answer.body)
-            return self.listed
-        counted = orjson.loads((await self.read(b"GET", "/v2/models/stats")).body)["model_stats"]
-        self.why_unlisted = plain_reason(str(orjson.loads(answer.body)["error"]))
-        loaded = [{"name": row["name"], "version": row["version"], "state": "READY"} for row in counted]
-        return [*loaded, *(row for row in self.listed if row.get("state") != "READY")]
+        if answer.status == 200:
+            return Index(orjson.loads(answer.body))
+        counted = await self.read(b"GET", "/v2/models/stats") if answer.status == INDEX_FAILED else answer
+        if counted.status != 200:
+            raise Lost(f"it answers {answer.status} for its index, and {counted.status} for its statistics")
+        loaded = {row["name"]: str(row["version"]) for row in orjson.loads(counted.body)["model_stats"]}
+        rows = [{"name": name, "version": version, "state": "READY"} for name, version in loaded.items()]
+        for row in self.last_index:
+            if row["name"] not in loaded and row["name"] != RESTART:
+                rows.append(row if row.get("state") == "UNAVAILABLE" else {"name": row["name"]})
+        return Index(rows, reason_of(answer.body))
 
     async def ask_work(self) -> Work | None:
         """None where it tells none, which keeps it from nothing: a Triton may be started without statistics. Raises Lost."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -21,7 +21,7 @@ from serving.gateway.fleet.server import Server
 from serving.gateway.fleet.upstream import Lost
 from serving.gateway.model_files import Assets, RepositoryVariant
 from serving.gateway.threads import Threads
-from serving.protocol.triton_reason import plain_reason
+from serving.protocol.triton_reason import reason_of
 from serving.protocol.v2 import control
 from serving.repository import model_of
 from serving.scheduling.routing import LoadFailure
@@ -203,7 +203,7 @@ async def _places(catalogue: Catalogue, model: str, exported: Mapping[str, Repos
 
 async def _held(server: Server) -> set[str]:
     try:
-        return {entry["name"] for entry in await server.index()}
+        return {entry["name"] for entry in (await server.index()).rows}
     except Lost:
         return set()
 
@@ -221,7 +221,7 @@ async def _change(catalogue: Catalogue, place: ModelOnServer, body: bytes, actio
             f"{server.target.url} was lost while it did this ({lost})", retry_after_s=1.0
         ) from None
     if answer.status != 200:
-        raise errors.Internal(f"Triton could not {action} '{place.name}': {_reason(answer.body)}")
+        raise errors.Internal(f"Triton could not {action} '{place.name}': {reason_of(answer.body)}")
 
 
 async def _until_done(place: ModelOnServer, action: Action) -> None:
@@ -229,15 +229,7 @@ async def _until_done(place: ModelOnServer, action: Action) -> None:
     if action == "load":
         return
     for _ in range(int(PATIENCE_S / UNLOAD_POLL_S)):
-        states = {entry.get("state") for entry in await place.server.index() if entry["name"] == place.name}
+        states = {entry.get("state") for entry in (await place.server.index()).rows if entry["name"] == place.name}
         if not states & {"READY", "UNLOADING"}:
             return
         await asyncio.sleep(UNLOAD_POLL_S)
-
-
-def _reason(body: bytes) -> str:
-    try:
-        reason: Any = orjson.loads(body)["error"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return "it gave no reason"
-    return plain_reason(str(reason))
