@@ -644,9 +644,16 @@ class Supervisor:
     async def _exported(self, repository: Repository) -> set[str]:
         """Variants of the newest plan that are to be taken, which is made anew where the repository changed."""
         assert self._plan.again is not None
-        stamps: dict[str, Stamp] = {}
         try:
             found = await asyncio.to_thread(repository.stamps, self._refusals.keys() - self._configs.keys())
+        except (UserError, OSError) as error:  # it is missing, or cannot be read, such as a volume that was lost
+            self._num_unread += 1
+            if self._num_unread == 2:
+                self._say(f"the repository cannot be read, and what is loaded stays: {error}")
+            return set()
+        self._num_unread = 0
+        stamps: dict[str, Stamp] = {}
+        try:
             if found is None or found == self._refused:
                 return set()
             taken = {name for name in found.keys() | self._stamps.keys() if self._is_taken(name)}
@@ -654,23 +661,18 @@ class Supervisor:
             stamps = {name: it for name, it in found.items() if name not in taken}
             stamps |= {name: self._stamps[name] for name in taken & self._stamps.keys()}
             if stamps == self._stamps:
+                self._refused = None
                 return set()
             for name in sorted((self._configs.keys() | self._failed.keys()) - stamps.keys()):
                 await self._drop(name, "its folder was removed; it is unloaded, and no longer expected")
             plan = await asyncio.to_thread(self._plan.again)
-        except (
-            UserError
-        ) as error:  # also where the whole repository is gone, such as a volume: then everything stays loaded
+        except UserError as error:
             if self._refused != stamps:
                 self._refused = stamps
                 self._say(f"what is in the repository now is not taken: {error}")
             return set()
-        except OSError as error:  # it changes at this moment, or cannot be read
-            self._num_unread += 1
-            if self._num_unread == 2:
-                self._say(f"the repository cannot be read, and what is loaded stays: {error}")
+        except OSError:  # it changes at this moment
             return set()
-        self._num_unread = 0
         changed = {name for name in stamps.keys() | self._stamps.keys() if stamps.get(name) != self._stamps.get(name)}
         models = {_parameter(plan.configs[name], "tandem_model") for name in changed & plan.configs.keys()}
         changed |= {

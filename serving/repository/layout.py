@@ -321,8 +321,8 @@ class Repository:
     def stamps(self, with_files: Collection[str] = ()) -> dict[str, Stamp] | None:
         """Variant -> what tells its record from an earlier one without reading it. None while a writer changes places.
 
-        Of those in `with_files` all files count, so that one that is put right is noticed. Raises UserError where there is no
-        repository, and OSError where what is there cannot be read, as on a volume that was lost.
+        Of those in `with_files` all files that can be read count, so that one that is put right is noticed. Raises UserError where
+        there is no repository, and OSError where a record is there and cannot be read, as on a volume that was lost.
         """
         if (self.path / JOURNAL_FILE).exists():
             return None
@@ -331,13 +331,14 @@ class Repository:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 stat = (directory / RECORD_FILE).stat()
                 stamps[directory.name] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-                if directory.name in with_files:
-                    files = [stat, *((directory / path).stat() for path in _files(directory))]
-                    stamps[directory.name] = (
-                        stat.st_ino,
-                        max(file.st_ctime_ns for file in files),
-                        sum(file.st_size for file in files),
-                    )
+                with contextlib.suppress(OSError):
+                    if directory.name in with_files:
+                        files = [stat, *((directory / path).stat() for path in _files(directory))]
+                        stamps[directory.name] = (
+                            stat.st_ino,
+                            max(file.st_ctime_ns for file in files),
+                            sum(file.st_size for file in files),
+                        )
         return stamps
 
     def _directories(self) -> list[Path]:

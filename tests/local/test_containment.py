@@ -124,6 +124,22 @@ def num_contained(served: Served) -> int:
 
 
 @pytest.mark.triton
+@pytest.mark.thorough
+def test_one_that_could_not_start_again_because_its_repository_is_away_is_left_alone(victim: Served) -> None:
+    wait_until(lambda: victim.answers("double"), "it serves")
+    known, away = num_contained(victim), victim.repository.with_name("away")
+    victim.repository.rename(away)
+    try:
+        poison.WAYS["a loop of a model"](victim)
+        time.sleep(4 * PATIENCE_LOOKS * LOOK_S)
+        assert (away / victim.program.log.name).read_text().count(CONTAINED) == known
+    finally:
+        away.rename(victim.repository)
+    wait_until(lambda: num_contained(victim) > known, "it is started again once it can be")
+    wait_until(lambda: victim.answers("double"), "it serves again")
+
+
+@pytest.mark.triton
 @pytest.mark.parametrize(
     "way",
     [way if way == "a loop of a model" else pytest.param(way, marks=pytest.mark.thorough) for way in poison.WAYS],
@@ -135,22 +151,6 @@ def test_a_poisoned_server_is_started_again_and_answers(victim: Served, way: str
     poison.WAYS[way](victim)
     wait_until(lambda: num_contained(victim) > known, "it is started again")
     wait_until(lambda: num_told(victim) == str(num_contained(victim)), "the new one tells it")
-    wait_until(lambda: victim.answers("double"), "it serves again")
-
-
-@pytest.mark.triton
-@pytest.mark.thorough
-def test_one_that_could_not_start_again_because_its_repository_is_away_is_left_alone(victim: Served) -> None:
-    wait_until(lambda: victim.answers("double"), "it serves")
-    known, away = num_contained(victim), victim.repository.with_name("away")
-    victim.repository.rename(away)
-    try:
-        poison.WAYS["a loop of a model"](victim)
-        time.sleep(4 * PATIENCE_LOOKS * LOOK_S)
-    finally:
-        away.rename(victim.repository)
-    assert num_contained(victim) == known
-    wait_until(lambda: num_contained(victim) > known, "it is started again once it can be")
     wait_until(lambda: victim.answers("double"), "it serves again")
 
 

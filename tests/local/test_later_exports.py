@@ -193,21 +193,36 @@ def test_what_no_triton_loads_is_missed_until_its_folder_is_removed(up: Up) -> N
     eventually(lambda: up.ask("/v2/health/ready")[0] == 200, "nobody waits for it")
 
 
-def test_records_that_cannot_be_read_take_nothing_away(up: Up) -> None:
+def test_a_repository_that_cannot_be_read_or_is_missing_takes_nothing_away(up: Up) -> None:
     publish_digits(up.repository, "unread", precisions=["fp32"])
     assert up.load("unread") == (200, {})
     record, beside = up.repository / "unread-fp32" / "tandem.json", up.repository.parent
     lost, aside = beside / "lost", beside / "aside"
     lost.symlink_to("x" * 300)  # no file can have that name; as the errors of a volume that was lost
     aside.hardlink_to(record)
-    lost.replace(record)
     [log] = beside.glob("state/runs/*/triton-cpu.log")
-    wait_until(lambda: "cannot be read, and what is loaded stays: " in log.read_text(), "it is told")
-    assert up.digest("unread")
-    aside.replace(record)
+
+    def num_said(part: str) -> int:
+        return log.read_text().count(part)
+
+    lost.replace(record)
+    try:
+        wait_until(lambda: num_said("cannot be read, and what is loaded stays: "), "it is told")
+        assert up.digest("unread")
+    finally:
+        aside.replace(record)
     publish_digits(up.repository, "next", precisions=["fp32"])
     eventually(lambda: up.digest("next"), "it is read again")
-    assert not up.program.says("unread-fp32: its folder was removed")
+    known, away = num_said("cannot be read, and what is loaded stays: "), beside / "away"
+    up.repository.rename(away)
+    try:
+        wait_until(lambda: num_said("cannot be read, and what is loaded stays: ") > known, "it is told again")
+        assert up.ask("/v2/models/unread/infer", SAMPLE)[0] == 200
+    finally:
+        away.rename(up.repository)
+    publish_digits(up.repository, "next", precisions=["fp32"], version=2, model_file=another(8))
+    eventually(lambda: up.digest("next") == up.exported("next-fp32"), "it is followed again")
+    assert not num_said("unread-fp32: its folder was removed")
 
 
 def test_what_is_refused_is_told_and_keeps_nothing_else_from_being_taken(up: Up) -> None:

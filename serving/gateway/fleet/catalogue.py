@@ -290,7 +290,6 @@ class Catalogue:
 
     async def _ask(self, pool: str, server: Server) -> bool:
         is_news = await server.poll(self.device(pool))
-        # A file that is replaced while Triton looks fails one index.
         if server.num_index_errors > 1 and not server.is_without_repository:
             server.is_without_repository = True
             log.warning("%s serves on without its model repository: %s", server.target.url, server.index_error)

@@ -183,19 +183,22 @@ class Server:
         self.num_asked += 1
         turn = self.num_asked
         index, error = await self.index()
+        if error and turn > self.heard:
+            self.index_error, self.num_index_errors = error, self.num_index_errors + 1
+        if self.alive and self.num_index_errors == 1 and error:
+            return False  # a file that is replaced while Triton looks fails one index
         if not self.alive:
             self.triton = str(orjson.loads((await self.read(b"GET", "/v2")).body)["version"])
         if self.replica.num_in_flight:
             self.work = await self.ask_work()
         now = perf_counter()
         self.suspended = {name: until for name, until in self.suspended.items() if until > now}
-        snapshot = await self._look(index, device)
+        snapshot = await self._look(index, device, is_whole=not error)
         if turn < self.heard:
             return False
         self.heard = turn
         if not error:
-            self.last_index = index
-        self.index_error, self.num_index_errors = error, self.num_index_errors + 1 if error else 0
+            self.last_index, self.num_index_errors = index, 0
         came = snapshot.served.keys() if not self.alive else snapshot.served.keys() - self.snapshot.served.keys()
         self.back |= dict.fromkeys(came, perf_counter())
         is_news = not self.alive or snapshot != self.snapshot
@@ -214,11 +217,14 @@ class Server:
         counted = await self.read(b"GET", "/v2/models/stats") if answer.status == INDEX_FAILED else answer
         if counted.status != 200:
             raise Lost(f"it answers {answer.status} for its index, and {counted.status} for its statistics")
-        loaded = {row["name"]: str(row["version"]) for row in orjson.loads(counted.body)["model_stats"]}
-        rows = [{"name": name, "version": version, "state": "READY"} for name, version in loaded.items()]
+        loaded = {(row["name"], str(row["version"])) for row in orjson.loads(counted.body)["model_stats"]}
+        rows = [{"name": name, "version": version, "state": "READY"} for name, version in sorted(loaded)]
+        names = {name for name, _ in loaded} | {RESTART}
         for row in self.last_index:
-            if row["name"] not in loaded and row["name"] != RESTART:
-                rows.append(row if row.get("state") == "UNAVAILABLE" else {"name": row["name"]})
+            if row.get("state") == "UNAVAILABLE" and row["name"] != RESTART and _version(row) not in loaded:
+                rows.append(row)
+            elif row["name"] not in names:
+                rows.append({"name": row["name"]})
         return Index(rows, reason_of(answer.body))
 
     async def ask_work(self) -> Work | None:
@@ -231,8 +237,11 @@ class Server:
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    async def _look(self, index: list[dict[str, Any]], device: str) -> ServerSnapshot:
-        """Configurations are asked for where a model is new or serves other versions, and of some in turn at every tenth poll."""
+    async def _look(self, index: list[dict[str, Any]], device: str, *, is_whole: bool) -> ServerSnapshot:
+        """Configurations are asked for where a model is new or serves other versions, and of some in turn at every tenth poll.
+
+        `is_whole`: whether the index tells what is being loaded; what was tried again may be being loaded where it does not.
+        """
         old = self.snapshot
         versions = _ready_versions(index)
         ready = set(versions)
@@ -274,7 +283,9 @@ class Server:
             if entry.get("state") == "LOADING" and not entry["name"].endswith(TRIAL)  # nobody waits for it
         )
         loading -= ready
-        tried_again = {name: failure for name, failure in old.failures.items() if name in loading}
+        listed = frozenset(entry["name"] for entry in index)
+        maybe_loading = loading if is_whole else listed - ready
+        tried_again = {name: failure for name, failure in old.failures.items() if name in maybe_loading}
         return ServerSnapshot(
             served,
             facts,
@@ -292,7 +303,7 @@ class Server:
             wants_restart=_reason(index, RESTART),
             short_of_memory=_reason(index, SHORT),
             unloaded=frozenset(entry["name"] for entry in index if entry.get("reason") == "unloaded") - ready,
-            listed=frozenset(entry["name"] for entry in index),
+            listed=listed,
         )
 
     def _note_restarts(self, config: Mapping[str, Any]) -> None:
@@ -337,13 +348,13 @@ def _reason(index: list[dict[str, Any]], name: str) -> str:
     return plain_reason(str(row.get("reason", ""))) if row.get("state") == "UNAVAILABLE" else ""
 
 
+def _version(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["name"], str(row.get("version") or "1")
+
+
 def _changing(index: list[dict[str, Any]], ready: Collection[str]) -> dict[tuple[str, str], str]:
     words = {"LOADING": LOADING, "UNLOADING": DRAINING}
-    return {
-        (row["name"], str(row.get("version") or "1")): words[row["state"]]
-        for row in index
-        if row["name"] in ready and row.get("state") in words
-    }
+    return {_version(row): words[row["state"]] for row in index if row["name"] in ready and row.get("state") in words}
 
 
 def _ready_versions(index: list[dict[str, Any]]) -> dict[str, frozenset[str]]:

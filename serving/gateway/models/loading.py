@@ -228,8 +228,11 @@ async def _until_done(place: ModelOnServer, action: Action) -> None:
     """Triton answers an unload when it begins; what is in flight is still worked on."""
     if action == "load":
         return
+    num_errors = 0
     for _ in range(int(PATIENCE_S / UNLOAD_POLL_S)):
-        states = {entry.get("state") for entry in (await place.server.index()).rows if entry["name"] == place.name}
-        if not states & {"READY", "UNLOADING"}:
+        index = await place.server.index()
+        num_errors += bool(index.error)
+        states = {entry.get("state") for entry in index.rows if entry["name"] == place.name}
+        if not states & {"READY", "UNLOADING"} and (not index.error or num_errors > 1):  # one may fail by chance
             return
         await asyncio.sleep(UNLOAD_POLL_S)

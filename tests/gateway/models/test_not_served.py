@@ -17,12 +17,14 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from serving.gateway.app import Gateway
-from serving.gateway.fleet.upstream import Lost
+from serving.gateway.fleet.server import Server
+from serving.gateway.fleet.upstream import Lost, Target
 from serving.gateway.models.account import entries
 from serving.gateway.models.metadata import all_routable, not_served
 from serving.local.environments import Environment
 from serving.local.processes import children_of
 from serving.ports import free_ports
+from serving.scheduling.replica import Replica
 from tests.command import tandem
 from tests.gateway.conftest import SAMPLE, Running, gateway_before, triton_of_its_own
 from tests.gateway.odd_triton import OddTriton, ask, gateway_of, until
@@ -355,28 +357,72 @@ def test_what_is_tried_again_is_not_unknown_meanwhile() -> None:
     asyncio.run(run())
 
 
+AWAY = (500, {"error": "failed to open directory /models"})
+
+
 def test_of_a_triton_whose_repository_is_away_the_models_in_its_statistics_are_loaded() -> None:
     async def run() -> None:
-        counted = [{"name": "m-fp32", "version": "1"}, {"name": "n-fp32", "version": "1"}]
-        names, statistics = ["m-fp32", "n-fp32"], (200, {"model_stats": counted})
-        triton = OddTriton(models=names, failures={"m-int8": WHY}, loading=["o-fp32"], statistics=statistics)
+        counted = [{"name": "m-fp32", "version": "1"}, {"name": "n-fp32", "version": "2"}]
+        failures, statistics = {"m-int8": WHY, "n-fp32": WHY}, (200, {"model_stats": counted})  # version 1 of n
+        triton = OddTriton(models=["m-fp32", "n-fp32"], version="2", failures=failures, statistics=statistics)
         async with gateway_of({"cpu": [triton]}) as gateway:
             [server] = gateway.catalogue.pools["cpu"]
-            away, all_rows = (500, {"error": "failed to open directory /models"}), (await server.index()).rows
-            triton.index = away
+            before = server.snapshot
+            triton.index = AWAY
             del counted[0]  # somebody unloads it
-            await gateway.catalogue.poll("cpu", server)
+            await until(lambda: server.num_index_errors > 1, "it is asked twice")
             assert (server.alive, server.snapshot.served.keys()) == (True, {"n-fp32"})
-            assert server.snapshot.failures.keys() == {"m-int8"}
-            assert (server.snapshot.listed, server.snapshot.loading) == ({row["name"] for row in all_rows}, frozenset())
+            assert server.snapshot.failures == before.failures
+            assert server.snapshot.listed == before.listed
             assert {it.name: str(it.state) for it in entries(gateway.catalogue)}["m-fp32"] == "away"
+            counted[:] = [{"name": "n-fp32", "version": version} for version in ("1", "2")]
+            await gateway.catalogue.poll("cpu", server)
+            assert server.snapshot.versions == {"n-fp32": {"1", "2"}}
             triton.index = None
             await gateway.catalogue.poll("cpu", server)
-            assert server.snapshot.served.keys() == {"m-fp32", "n-fp32"}
-            for wrong in ((503, {"error": "out of order"}), (500, []), away):
+            assert (server.snapshot.served.keys(), server.num_index_errors) == ({"m-fp32", "n-fp32"}, 0)
+            for wrong in ((503, {"error": "out of order"}), (500, []), AWAY):
                 triton.index, triton.statistics = wrong, (400, {"error": "statistics are off"})
                 with pytest.raises(Lost):
                     await server.index()
             await until(lambda: not server.alive, "nothing tells what it has")
+
+    asyncio.run(run())
+
+
+def test_an_index_that_fails_once_changes_nothing() -> None:
+    async def run() -> None:
+        statistics = (200, {"model_stats": [{"name": "m-fp32", "version": "1"}]})
+        triton = await OddTriton(failures={"m-int8": WHY}, statistics=statistics).start()
+        server = Server(Target(triton.url, asyncio.get_running_loop()), Replica(triton.url))
+        for triton.failures, triton.loading in (({"m-int8": WHY}, []), ({}, ["m-int8"])):
+            assert await server.poll("cpu")
+            before, triton.index = server.snapshot, AWAY
+            assert not await server.poll("cpu")
+            assert (server.alive, server.snapshot) == (True, before)
+            triton.index = None
+            assert not await server.poll("cpu")
+            assert (server.snapshot.failures.keys(), server.num_index_errors) == ({"m-int8"}, 0)
+        server.target.close()
+        triton.close()
+
+    asyncio.run(run())
+
+
+def test_a_model_that_is_tried_again_is_not_unknown_while_its_repository_is_away_or_after() -> None:
+    async def run() -> None:
+        triton = OddTriton(
+            failures={"m-int8": WHY}, statistics=(200, {"model_stats": [{"name": "m-fp32", "version": "1"}]})
+        )
+        async with gateway_of({"cpu": [triton]}) as gateway:
+            [server] = gateway.catalogue.pools["cpu"]
+            triton.failures, triton.loading = {}, ["m-int8"]
+            await gateway.catalogue.poll("cpu", server)
+            triton.index = AWAY
+            await until(lambda: server.num_index_errors > 1, "it is asked twice")
+            assert server.snapshot.failures.keys() == {"m-int8"}
+            triton.index = None
+            await gateway.catalogue.poll("cpu", server)
+            assert server.snapshot.failures.keys() == {"m-int8"}
 
     asyncio.run(run())
