@@ -161,7 +161,15 @@ def _state(found: Any) -> dict[str, Any]:
                 "servers": [
                     {
                         key: server.get(key)
-                        for key in ("url", "alive", "triton", "in_flight", "variants", "short_of_memory")
+                        for key in (
+                            "url",
+                            "alive",
+                            "triton",
+                            "in_flight",
+                            "variants",
+                            "short_of_memory",
+                            "without_repository",
+                        )
                     }
                     for server in pool["servers"]
                 ],
@@ -203,6 +211,8 @@ def _lines(state: dict[str, Any], *, is_wide: bool) -> Iterator[str]:
         for server in pool["servers"]:
             if server["short_of_memory"]:
                 yield f"    {server['url']}: {server['short_of_memory']}"
+            if server["without_repository"]:
+                yield f"    {server['url']} serves on without its model repository: {server['without_repository']}"
     for name, variants in (state["models"] or {}).items():
         yield f"  model {name}: {', '.join(variants) or 'not served'}"
     for name, reason in (state["not_loaded"] or {}).items():

@@ -244,4 +244,5 @@ def _server(server: Server, now: float) -> dict[str, Any]:
         "not_loaded": {name: failure.reason for name, failure in server.snapshot.failures.items()},
         "wants_restart": server.snapshot.wants_restart or None,
         "short_of_memory": server.snapshot.short_of_memory or None,
+        "without_repository": server.index_error if server.is_without_repository else None,
     }

@@ -153,10 +153,13 @@ def test_a_triton_whose_repository_is_away_goes_on_and_a_gateway_that_starts_mea
         with gateway_before(tmp_path, {"cpu": [lacking.url]}, ready=False) as other:
             wait_until(lambda: other.infer(SAMPLE).status == 200, "another one serves it, too")
         assert num_said("serves on without") == 1
+        [server] = gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"]
+        assert server["without_repository"].startswith("failed to open directory")
     finally:
         away.rename(there)
     wait_until(lambda: num_said("has its model repository again"), "it is told")
     wait_until(lambda: not_loaded(gateway) >= NOT_LOADED, "all is as before")
+    assert gateway.ask("/admin/status").json()["pools"]["cpu"]["servers"][0]["without_repository"] is None
     assert gateway.infer(SAMPLE).status == 200
 
 
