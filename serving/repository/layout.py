@@ -331,8 +331,8 @@ class Repository:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 stat = (directory / RECORD_FILE).stat()
                 stamps[directory.name] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-                with contextlib.suppress(OSError):
-                    if directory.name in with_files:
+                if directory.name in with_files:
+                    with contextlib.suppress(OSError):
                         files = [stat, *((directory / path).stat() for path in _files(directory))]
                         stamps[directory.name] = (
                             stat.st_ino,
