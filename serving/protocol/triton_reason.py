@@ -5,9 +5,8 @@ Its own texts hold paths of its machine and, from a Python-based backend, a trac
 
 from __future__ import annotations
 
+import json
 import re
-
-import orjson
 
 MAX_LETTERS = 300  # of a reason: the first sentence of the longest that was seen
 _REQUEST = re.compile(r"\[request id: [^\]]*\]\s*")
@@ -17,8 +16,8 @@ _FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 def reason_of(body: bytes) -> str:
     """Of Triton's answer to what it could not do."""
     try:
-        return plain_reason(str(orjson.loads(body)["error"]))
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return plain_reason(str(json.loads(body)["error"]))
+    except (ValueError, KeyError, TypeError):
         return plain_reason("")
 
 
