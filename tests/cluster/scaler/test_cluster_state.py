@@ -63,8 +63,10 @@ def test_a_pool_without_a_deployment_is_told_and_left_out(tmp_path: Path, monkey
         look = Look(kubeconfig(tmp_path, f"http://{address}"), monkeypatch)
         assert look.settled().replicas == {"cpu": 1}
         wait_until(lambda: look.said, "it is told")
-    assert "namespace default" in look.said[0]
-    assert "tandem-pool=gpu" in look.said[0]
+        wait_until(lambda: look.it.is_readable, "it goes on looking")
+        [problem] = look.said
+    assert "namespace default" in problem
+    assert "tandem-pool=gpu" in problem
 
 
 @pytest.mark.parametrize(
